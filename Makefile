@@ -85,7 +85,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python tools/words.py
+	$(BIN)/python tools/words.py --strict
 	$(BIN)/python tools/engine_size.py --check
 
 docs: $(VENV)/.dev

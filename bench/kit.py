@@ -13,20 +13,20 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .held import Held
+from .savable import SavablePipeline
 from .table import Row
 
 SMALL, WORLDS = 60, (1, 2, 3)
 WEIGHTS = {"a": 0.5, "b": 0.3, "c": 0.2}
 
 
-def resumes(make: Callable[[], Held]) -> None:
+def resumes(make: Callable[[], SavablePipeline]) -> None:
     """Saved at every position, loaded into a new object and a used one, twice, three times in a
     row."""
     from penstock.testing import assert_resumes
 
     assert_resumes(
-        lambda: Boxed(make()), steps=24, at_most=12, json=False, equal_states=False, same=alike
+        lambda: Boxed(make()), steps=24, at_most=12, json=False, equal_states=False, same=is_equal
     )
 
 
@@ -38,14 +38,14 @@ def workers(make: Callable[[int], Iterable[Any]]) -> None:
     assert_same_run(lambda: inline, lambda: pooled, steps=max(len(inline), len(pooled)))
 
 
-def one_order(make: Callable[[int, int], Held]) -> None:
+def one_order(make: Callable[[int, int], SavablePipeline]) -> None:
     """Any number of ranks gives one global sequence, also when it changes half-way."""
     from penstock.testing import assert_elastic
 
-    assert_elastic(lambda r, w: Posted(make(r, w), r), worlds=WORLDS, steps=SMALL, same=alike)
+    assert_elastic(lambda r, w: Posted(make(r, w), r), worlds=WORLDS, steps=SMALL, same=is_equal)
 
 
-def nothing_lost(make: Callable[[int, int], Held]) -> None:
+def nothing_lost(make: Callable[[int, int], SavablePipeline]) -> None:
     """Two ranks until half of the pass, three for the rest: every sample once."""
     from penstock.testing import assert_covers
 
@@ -58,7 +58,7 @@ def nothing_lost(make: Callable[[int, int], Held]) -> None:
     assert_covers([*given, *(x for rank in after for x in plain(rank))], range(SMALL))
 
 
-def same_batches(make: Callable[[int, int], Held]) -> None:
+def same_batches(make: Callable[[int, int], SavablePipeline]) -> None:
     """Compare global batches of 6 on 1, 2 and 3 ranks, in any order inside, also when the ranks
     change.
     """
@@ -133,40 +133,42 @@ class Box:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Boxed(Held):
+class Boxed(SavablePipeline):
     """A loader whose states come in boxes."""
 
-    def __init__(self, held: Held) -> None:
-        self.held = held
+    def __init__(self, pipeline: SavablePipeline) -> None:
+        self.pipeline = pipeline
 
     def __iter__(self) -> Any:
-        return iter(self.held)
+        return iter(self.pipeline)
 
     def state_dict(self) -> Box:
-        return Box(self.held.state_dict())
+        return Box(self.pipeline.state_dict())
 
     def load_state_dict(self, state: Box) -> None:
-        self.held.load_state_dict(state.state)
+        self.pipeline.load_state_dict(state.state)
 
 
-class Posted(Held):
+class Posted(SavablePipeline):
     """A rank whose state is sent as text, and which is handed the states of all ranks that were."""
 
-    def __init__(self, held: Held, rank: int) -> None:
-        self.held, self.rank = held, rank
+    def __init__(self, pipeline: SavablePipeline, rank: int) -> None:
+        self.pipeline, self.rank = pipeline, rank
 
     def __iter__(self) -> Any:
-        return iter(self.held)
+        return iter(self.pipeline)
 
     def state_dict(self) -> Any:
-        return base64.b64encode(pickle.dumps(self.held.state_dict())).decode()
+        return base64.b64encode(pickle.dumps(self.pipeline.state_dict())).decode()
 
     def load_state_dict(self, state: Any) -> None:
         states = [pickle.loads(base64.b64decode(text)) for text in state]
-        if getattr(self.held, "takes_all", False):  # some libraries want the states of all ranks
-            self.held.load_state_dict(states)
+        if getattr(
+            self.pipeline, "takes_all", False
+        ):  # some libraries want the states of all ranks
+            self.pipeline.load_state_dict(states)
         else:  # the others the one of this rank; a rank that was not there takes that of another
-            self.held.load_state_dict(states[self.rank % len(states)])
+            self.pipeline.load_state_dict(states[self.rank % len(states)])
 
 
 def value(sample: Any) -> int:
@@ -180,7 +182,7 @@ def plain(samples: Iterable[Any]) -> list[int]:
     return [value(sample) for sample in samples]
 
 
-def alike(a: Any, b: Any) -> bool:
+def is_equal(a: Any, b: Any) -> bool:
     from .measure import same
 
     return same(a, b)

@@ -134,7 +134,7 @@ def blocks(samples: int) -> tuple[int, float]:
     return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
 
 
-def kept(samples: int) -> tuple[int, float]:
+def on_disk(samples: int) -> tuple[int, float]:
     return ours(samples, "cache")
 
 
@@ -149,7 +149,7 @@ def alone(samples: int) -> tuple[int, float]:
 def mosaicml(samples: int) -> tuple[int, float]:
     from .peers import mosaicml as peer
 
-    ds: Any = peer.far("s3://bucket/mds", "cache")
+    ds: Any = peer.open_remote("s3://bucket/mds", "cache")
     began = time.perf_counter()
     return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
 
@@ -157,13 +157,13 @@ def mosaicml(samples: int) -> tuple[int, float]:
 def litdata(samples: int) -> tuple[int, float]:
     from .peers import litdata as peer
 
-    ds: Any = peer.far("s3://bucket/litdata", "cache", os.environ["AWS_ENDPOINT_URL"])
+    ds: Any = peer.open_remote("s3://bucket/litdata", "cache", os.environ["AWS_ENDPOINT_URL"])
     began = time.perf_counter()
     return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
 
 
 READERS: dict[str, Callable[[int], tuple[int, float]]] = {
-    each.__name__: each for each in (ours, kept, blocks, alone, mosaicml, litdata)
+    each.__name__: each for each in (ours, on_disk, blocks, alone, mosaicml, litdata)
 }
 
 

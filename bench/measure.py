@@ -260,7 +260,7 @@ def run_to(row: Row, scale: Scale) -> Found:
 def go_on(row: Row, step: int) -> Found:
     """Phase two, in a new process: the time from an open pipeline and a state in memory to the
     right batch."""
-    state, want = pickle.loads(place(row, step).read_bytes())
+    state, want = pickle.loads(state_path(row, step).read_bytes())
     began = time.perf_counter()
     held = row.make()
     built = time.perf_counter()
@@ -278,10 +278,10 @@ def go_on(row: Row, step: int) -> Found:
 
 
 def leave(row: Row, step: int, state: Any, want: Any) -> None:
-    place(row, step).write_bytes(pickle.dumps((state, want)))
+    state_path(row, step).write_bytes(pickle.dumps((state, want)))
 
 
-def place(row: Row, step: int) -> Path:
+def state_path(row: Row, step: int) -> Path:
     name = "".join(c if c.isalnum() else "-" for c in row.name)
     return scratch("resume") / f"{name}.{step}"
 

@@ -175,7 +175,7 @@ class Tars:
     batch: int = 16
 
     @property
-    def places(self) -> list[list[tuple[str, int, int]]]:
+    def members(self) -> list[list[tuple[str, int, int]]]:
         with tarfile.open(tar()) as archive:
             members = [
                 (info.name.partition(".")[2], info.offset_data, info.size) for info in archive
@@ -184,10 +184,10 @@ class Tars:
 
     def floor(self) -> Iterator[Any]:
         """A loop of `pread`, where it is known what lies where."""
-        places, file = self.places, os.open(tar(), os.O_RDONLY)
+        members, file = self.members, os.open(tar(), os.O_RDONLY)
         for rows in picks(SAMPLES, self.batch):
             yield [
-                {name: os.pread(file, size, at) for name, at, size in places[i]}
+                {name: os.pread(file, size, at) for name, at, size in members[i]}
                 for i in rows.tolist()
             ]
 
@@ -198,10 +198,10 @@ class TarsInOrder(Tars):
 
     def floor(self) -> Iterator[Any]:
         """A loop of `pread`, where it is known what lies where."""
-        places, file = self.places, os.open(tar(), os.O_RDONLY)
+        members, file = self.members, os.open(tar(), os.O_RDONLY)
         while True:
             for start in range(0, SAMPLES, self.batch):
-                some = places[start : start + self.batch]
+                some = members[start : start + self.batch]
                 yield [
                     {name: os.pread(file, size, at) for name, at, size in sample} for sample in some
                 ]

@@ -20,12 +20,12 @@ HERE = Path(__file__).parent
 Column = tuple[str, Callable[[Results, Key], str]]
 
 
-def write(results: Results, machine: dict[str, Any], rounds: int, folder: Path) -> Path:
+def write(results: Results, machine: dict[str, Any], round_count: int, folder: Path) -> Path:
     """Write the report and its pictures into a folder; gives the report's path."""
     drawn = draw(results, folder)
     parts = [
         INTRO,
-        about(machine, rounds),
+        about(machine, round_count),
         "## What was promised",
         table(("promise", "wanted", "found", ""), promises(results)),
     ]
@@ -46,12 +46,12 @@ def write(results: Results, machine: dict[str, Any], rounds: int, folder: Path) 
     return target
 
 
-def about(machine: dict[str, Any], rounds: int) -> str:
+def about(machine: dict[str, Any], round_count: int) -> str:
     versions = ", ".join(
         f"{name} {version}" for name, version in machine["versions"].items() if version
     )
     line = machine["line"]
-    return f"**Machine**: {line}. **Versions**: {versions}. **Rounds**: {rounds}; medians (least to most)."
+    return f"**Machine**: {line}. **Versions**: {versions}. **Rounds**: {round_count}; medians (least to most)."
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -39,10 +39,10 @@ tables = block_mixture_interleave({"code": code, "math": math}, seed=42)
 ranks = [
     [row["text"] for row in split_dataset_by_node(tables, rank, 4).take(3)] for rank in range(4)
 ]
-whole = [row["text"] for row in tables.take(12)]
+expected = [row["text"] for row in tables.take(12)]
 print(
     "four ranks share one sequence:",
-    [text for turn in zip(*ranks, strict=True) for text in turn] == whole,
+    [text for turn in zip(*ranks, strict=True) for text in turn] == expected,
 )
 
 scheduler = WeightScheduler(

@@ -18,10 +18,11 @@ mixture = grain.MapDataset.mix([small, large], weights=[1, 2])
 print(f"element 10**12 of an endless mixture: {mixture[10**12]}")
 
 # Rare elements: filter, then mix what is left.
-odd = grain.MapDataset.range(1_000).filter(lambda x: x % 2).to_iter_dataset()
+odd_numbers = grain.MapDataset.range(1_000).filter(lambda x: x % 2).to_iter_dataset()
 tens = grain.MapDataset.range(1_000).filter(lambda x: x % 10 == 0).to_iter_dataset()
 print(
-    "filtered and mixed:", list(islice(grain.IterDataset.mix([odd, tens], weights=[0.7, 0.3]), 10))
+    "filtered and mixed:",
+    list(islice(grain.IterDataset.mix([odd_numbers, tens], weights=[0.7, 0.3]), 10)),
 )
 
 # Hierarchical shuffle: parts in turn, then windows.

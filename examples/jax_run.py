@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.integrations.orbax import Restore, Save
 
 mesh = Mesh(jax.devices(), "data")
-rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+rows, replicated = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 
 
 def batches() -> ps.Loader:
@@ -48,7 +48,7 @@ def step(
     return jax.tree.map(lambda w, dw: w - 3 * dw, model, slope), value
 
 
-model, losses = {"w": jax.device_put(np.zeros((128, 128), np.float32), whole)}, []
+model, losses = {"w": jax.device_put(np.zeros((128, 128), np.float32), replicated)}, []
 with ocp.CheckpointManager(Path.cwd() / "checkpoints") as manager, batches() as data:
     for number, row in enumerate(islice(data, 40)):
         model, value = step(model, row)
@@ -60,7 +60,7 @@ with ocp.CheckpointManager(Path.cwd() / "checkpoints") as manager, batches() as 
 print(f"{losses[0]:.3f} -> {losses[-1]:.3f}")
 
 with ocp.CheckpointManager(Path.cwd() / "checkpoints") as manager, batches() as data:
-    like = {"w": jax.ShapeDtypeStruct((128, 128), np.float32, sharding=whole)}
+    like = {"w": jax.ShapeDtypeStruct((128, 128), np.float32, sharding=replicated)}
     args = ocp.args.Composite(model=ocp.args.StandardRestore(like), data=Restore(data))
     model = manager.restore(20, args=args)["model"]
     for number, row in enumerate(islice(data, 20), 20):

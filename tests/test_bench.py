@@ -133,7 +133,7 @@ def test_documents_are_copied_whole_by_the_floor() -> None:
 
 
 def test_the_kit_tells_a_loader_that_forgets_from_one_that_does_not() -> None:
-    from bench.held import Held
+    from bench.savable import SavablePipeline
 
     class Counter:
         def __init__(self, forgets: bool) -> None:
@@ -152,7 +152,7 @@ def test_the_kit_tells_a_loader_that_forgets_from_one_that_does_not() -> None:
 
     def subject(forgets: bool) -> dict[str, object]:
         return {
-            "resume": lambda: Held(Counter(forgets)),
+            "resume": lambda: SavablePipeline(Counter(forgets)),
             "mixture": lambda: iter("abacabcaba" * 1000),
         }
 

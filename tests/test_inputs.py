@@ -1067,7 +1067,7 @@ def test_no_places_of_a_mixture_are_nothing() -> None:
 def test_many_places_outside_are_refused_or_count_from_the_end(place: int) -> None:
     ds = numbers(10).shuffle(seed=3)
     if place == -1:
-        got = ds.map_with_index(recipes.placed).__getitems__([0, -1])
+        got = ds.map_with_index(recipes.split_by_position).__getitems__([0, -1])
         assert got == [(0, ds[0]), (9, ds[-1])]
     else:
         with pytest.raises(IndexError):

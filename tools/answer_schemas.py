@@ -38,9 +38,9 @@ def answer(**keys: Any) -> Any:
     return record(version={"const": 1}, **keys)
 
 
-def perhaps(whole: Any, **keys: Any) -> Any:
+def perhaps(schema: Any, **keys: Any) -> Any:
     """With keys that are there or not."""
-    return {**whole, "properties": {**whole["properties"], **keys}}
+    return {**schema, "properties": {**schema["properties"], **keys}}
 
 
 UNIT = {"enum": ["step", "sample"]}

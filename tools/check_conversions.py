@@ -30,7 +30,7 @@ _DATA = re.compile(
 
 
 @dataclass
-class Tally:
+class ConversionCounts:
     """Counts of the files and keys of a folder, by outcome."""
 
     files: int = 0
@@ -75,7 +75,7 @@ def fate_of(key: str, fates: dict[str, str]) -> str | None:
     return None
 
 
-def check(path: Path, tally: Tally, ranks: int | None) -> None:
+def check(path: Path, tally: ConversionCounts, ranks: int | None) -> None:
     """Convert a file, and compare its keys with what the converter says of them."""
     tally.files += 1
     try:
@@ -120,9 +120,9 @@ def main() -> int:
     )
     parser.add_argument("--keys", action="store_true", help="list the keys by what became of them")
     given = parser.parse_args()
-    tallies = dict[str, Tally]()
+    tallies = dict[str, ConversionCounts]()
     for folder in given.folders:
-        tally = tallies.setdefault(folder.name, Tally())
+        tally = tallies.setdefault(folder.name, ConversionCounts())
         for path in sorted([*folder.rglob("*.yaml"), *folder.rglob("*.yml")]):
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):
                 check(path, tally, given.ranks)

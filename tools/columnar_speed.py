@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-ROWS, GROUP, ROUNDS = 60_000, 250, 5
+ROWS, GROUP, REPEATS = 60_000, 250, 5
 BATCHES = 120
 
 
@@ -79,7 +79,7 @@ def measure(folder: Path) -> dict[str, float]:
 def compare(folder: Path, pythons: list[str]) -> None:
     """Print the median processor time of each interpreter, and how it compares with the first."""
     times: dict[tuple[str, str], list[float]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(REPEATS):
         for python in pythons:
             done = subprocess.run(
                 [python, __file__, str(folder)],

@@ -84,14 +84,14 @@ def timed(step: Callable[[Any], Any], batches: Iterator[Any], steps: int, every:
     return (perf_counter() - began) / steps
 
 
-def measured(asked: argparse.Namespace, share: float) -> dict[str, Any]:
+def measured(options: argparse.Namespace, share: float) -> dict[str, Any]:
     device, pinned = (
-        torch.device(asked.device),
-        torch.device(asked.device).type == "cuda" and not asked.unpinned,
+        torch.device(options.device),
+        torch.device(options.device).type == "cuda" and not options.unpinned,
     )
-    step = step_of(device, asked.step)
+    step = step_of(device, options.step)
     arrays = [
-        np.random.default_rng(i).random(floats(device, share * asked.step, pinned), np.float32)
+        np.random.default_rng(i).random(floats(device, share * options.step, pinned), np.float32)
         for i in range(4)
     ]
     lying, ratios = [torch.as_tensor(array).to(device) for array in arrays], list[float]()
@@ -101,15 +101,15 @@ def measured(asked: argparse.Namespace, share: float) -> dict[str, Any]:
         device=device,
         pin_memory=pinned,
     ) as to:
-        for _ in range(asked.rounds):
-            there = timed(step, iter(lying * (asked.steps + 3)), asked.steps, asked.wait)
-            ratios.append(timed(step, iter(to), asked.steps, asked.wait) / there)
+        for _ in range(options.rounds):
+            there = timed(step, iter(lying * (options.steps + 3)), options.steps, options.wait)
+            ratios.append(timed(step, iter(to), options.steps, options.wait) / there)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     size = arrays[0].nbytes
     return {
         "device": name,
         "pinned": pinned,
-        "wait": asked.wait,
+        "wait": options.wait,
         "copy": share,
         "bytes": size,
         "ratio": median(ratios),

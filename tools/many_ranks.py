@@ -289,8 +289,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    told = arguments()
-    if told.log:
-        print(json.dumps(rank(told)))
+    options = arguments()
+    if options.log:
+        print(json.dumps(rank(options)))
     else:
-        rehearsed(told)
+        rehearsed(options)

@@ -161,7 +161,7 @@ def nested(code: CodeType) -> list[CodeType]:
     return [const for const in code.co_consts if isinstance(const, CodeType)]
 
 
-def own(code: CodeType) -> tuple[Any, ...]:
+def code_values(code: CodeType) -> tuple[Any, ...]:
     """Return the contents of a code object itself, without nested code objects and line numbers."""
     consts = [
         None if isinstance(const, CodeType) else (type(const), const) for const in code.co_consts
@@ -172,7 +172,7 @@ def own(code: CodeType) -> tuple[Any, ...]:
 def changed(was: CodeType, now: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
     """The pieces that differ, outermost first."""
     inner = nested(was), nested(now)
-    if own(was) != own(now) or len(inner[0]) != len(inner[1]):
+    if code_values(was) != code_values(now) or len(inner[0]) != len(inner[1]):
         yield was, now
     below = [pair for a, b in zip(*inner, strict=False) for pair in changed(a, b)]
     if below and was.co_flags & OPTIMIZED:  # an outer function makes its inner ones
@@ -222,7 +222,7 @@ class Run:
     """A mutant that is being run; with `kill`, the line about its kill, whose test is run without
     the mutant."""
 
-    place: int
+    index: int
     mutant: Mutant
     folder: Path
     began: float
@@ -265,7 +265,7 @@ class Forks:
                 self.look(child)
         return True
 
-    def begin(self, place: int, mutant: Mutant, kill: str = "") -> None:
+    def begin(self, index: int, mutant: Mutant, kill: str = "") -> None:
         """Run the tests of a mutant in a fork, or the test of a kill without the mutant."""
         tests = [test for test in self.known.tests(mutant) if test in self.items]
         if kill:
@@ -275,7 +275,7 @@ class Forks:
         if child := os.fork():
             limit = min(fair, self.options.within)
             self.running[child] = Run(
-                place, mutant, folder, time.monotonic(), limit, fair, len(tests), kill
+                index, mutant, folder, time.monotonic(), limit, fair, len(tests), kill
             )
             return
         os.setsid()
@@ -331,7 +331,7 @@ class Forks:
         mark, how = ("killed", run.kill) if run.kill else (mark, how)
         what = f"{run.mutant.module} {run.mutant.operator}"
         print(
-            f"{run.place} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True
+            f"{run.index} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True
         )
         self.results.append((run.mutant, mark))
         if mark != "killed":
@@ -350,15 +350,15 @@ class Forks:
             if test not in self.known.failed:
                 self.known.failed.add(test)
                 print(f"left out, fails in a fork without a mutant: {test}", flush=True)
-            self.left.insert(0, (run.place, run.mutant))
+            self.left.insert(0, (run.index, run.mutant))
             return True
         test = how.removeprefix("FAILED ")
         if mark != "killed" or test not in self.items or test in self.proven:
             return False
         if test in self.known.failed:  # another mutant has shown it in the meantime
-            self.left.insert(0, (run.place, run.mutant))
+            self.left.insert(0, (run.index, run.mutant))
         else:
-            self.begin(run.place, run.mutant, how)
+            self.begin(run.index, run.mutant, how)
         return True
 
 

@@ -50,7 +50,7 @@ def modules() -> list[Path]:
     ]
 
 
-def places(files: list[Path]) -> list[tuple[Path, str, int]]:
+def list_expressions(files: list[Path]) -> list[tuple[Path, str, int]]:
     """Where every operator that needs no arguments can be applied: module, operator, occurrence."""
     from cosmic_ray import plugins  # pyright: ignore[reportMissingImports]
     from cosmic_ray.ast import ast_nodes, get_ast  # pyright: ignore[reportMissingImports]
@@ -70,7 +70,7 @@ def drawn(files: list[Path], count: int, seed: int) -> Iterator[Mutant]:
     from cosmic_ray import plugins  # pyright: ignore[reportMissingImports]
     from cosmic_ray.mutating import mutate_code  # pyright: ignore[reportMissingImports]
 
-    everything = places(files)
+    everything = list_expressions(files)
     random.Random(seed).shuffle(everything)
     for module, name, occurrence in everything:
         source = (PACKAGE / module).read_text()

@@ -110,7 +110,7 @@ def timed(ask: Callable[[], Any]) -> tuple[Spent, Any]:
     ), out
 
 
-def asked(question: str, many: int, full: bool, method: str, step: int) -> dict[str, Any]:
+def answer_question(question: str, many: int, full: bool, method: str, step: int) -> dict[str, Any]:
     """The first answer and a later one, in this process."""
     import penstock as ps
 
@@ -163,7 +163,7 @@ def _run(question: str, run: Any, step: int) -> tuple[Spent, Spent]:
         return first, later
 
 
-def places(many: int, full: bool, method: str, step: int) -> dict[str, str]:
+def list_questions(many: int, full: bool, method: str, step: int) -> dict[str, str]:
     """Return the arguments of the questions, computed beforehand."""
     import penstock as ps
 
@@ -198,10 +198,10 @@ def main() -> None:
     for method in [given.method] if given.method else METHODS:
         what = given.many, given.full, method, step
         if given.only:
-            print(json.dumps(asked(given.only, *what)))
+            print(json.dumps(answer_question(given.only, *what)))
             continue
         began = time.perf_counter()
-        known = places(*what)
+        known = list_questions(*what)
         print(
             f"{method}: {given.many:,} documents, step {step:,} of 8 rows; "
             f"{time.perf_counter() - began:.1f} s for"

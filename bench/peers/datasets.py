@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..table import Peer
 from ..work import Mixed, plus_one
 
@@ -145,13 +145,13 @@ def tokens(work):
 
 @PEER.row("resume", "interleave_datasets of 3, streaming, batch 8")
 def resume_mix():
-    return Held(woven(Mixed(3, batch=8), 8))
+    return SavablePipeline(woven(Mixed(3, batch=8), 8))
 
 
 @PEER.row("resume", "streaming, one source, buffer of 10,000, batch 8")
 def resume_buffer():
     ds = table(range(1_000_000)).to_iterable_dataset().shuffle(seed=7, buffer_size=10_000)
-    return Held(ds.batch(8))
+    return SavablePipeline(ds.batch(8))
 
 
 @PEER.row("start", "Dataset.shuffle, numpy, iter(32)")
@@ -183,7 +183,7 @@ def kit():
             from datasets.distributed import split_dataset_by_node
 
             ds = stream(n, 6).shuffle(seed=1, buffer_size=1000)
-            return Held(split_dataset_by_node(ds, rank=rank, world_size=world))
+            return SavablePipeline(split_dataset_by_node(ds, rank=rank, world_size=world))
 
         return make
 
@@ -194,7 +194,7 @@ def kit():
 
     def numbers():
         parts = [table(range(a, b)).to_iterable_dataset() for a, b in pairwise((0, 90, 160, 200))]
-        return Held(
+        return SavablePipeline(
             datasets.interleave_datasets(parts, probabilities=[0.5, 0.3, 0.2], seed=1).batch(2)
         )
 
@@ -204,8 +204,12 @@ def kit():
         return DataLoader(stream(60, 6), batch_size=None, num_workers=workers)
 
     return {
-        "resume": lambda: Held(table(range(60)).shuffle(seed=1).to_iterable_dataset().batch(2)),
-        "resume_buffer": lambda: Held(stream(60).shuffle(seed=1, buffer_size=16).batch(2)),
+        "resume": lambda: SavablePipeline(
+            table(range(60)).shuffle(seed=1).to_iterable_dataset().batch(2)
+        ),
+        "resume_buffer": lambda: SavablePipeline(
+            stream(60).shuffle(seed=1, buffer_size=16).batch(2)
+        ),
         "resume_mix": numbers,
         "resume_pack": "does not pack",
         "workers": pooled,

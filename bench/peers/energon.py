@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..table import Peer
 from ..work import Mixed, plus_one
 
@@ -76,13 +76,13 @@ def blended(parts, weights, add=0):
     return (MapDataset(mixed, plus, worker_config=own) if add else mixed), own
 
 
-def active(ds, own):
+def active(ds, config):
     """The samples of a dataset without a loader: it runs inside of the one active worker."""
     from megatron.energon import WorkerConfig
 
     if WorkerConfig.active_worker_config is not None:
         WorkerConfig.active_worker_config.worker_deactivate()
-    own.worker_activate(0)
+    config.worker_activate(0)
     return ds
 
 
@@ -124,7 +124,7 @@ class Numbers:
 def savable(parts, weights):
     from megatron.energon import get_savable_loader
 
-    return Held(Numbers(get_savable_loader(blended(parts, weights)[0])))
+    return SavablePipeline(Numbers(get_savable_loader(blended(parts, weights)[0])))
 
 
 @PEER.row("resume", "BlendDataset of 3, savable loader, single samples")

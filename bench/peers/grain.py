@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..table import Peer
 from ..work import Docs, Mixed, Texts, plus_one
 
@@ -189,8 +189,8 @@ def tokens(work):
     return ConcatThenSplitIterDataset(mixed, length_struct={"tokens": work.length}).batch(work.rows)
 
 
-def held(ds, **more):
-    return Held(
+def make_savable(ds, **more):
+    return SavablePipeline(
         ds,
         save=lambda it: it.get_state(),
         load=lambda it, state: it.set_state(state),
@@ -203,7 +203,7 @@ def held(ds, **more):
 def resume_map():
     ds = mixture(Mixed(3, batch=8)).repeat().batch(8)
     jump = lambda held, step: {**held.state_dict(), "next_index": step}  # noqa: E731
-    return held(ds.to_iter_dataset(inline()), jump=jump, want=lambda step: ds[step])
+    return make_savable(ds.to_iter_dataset(inline()), jump=jump, want=lambda step: ds[step])
 
 
 @PEER.row("resume", "IterDataset.mix of 3, batch 8")
@@ -214,7 +214,7 @@ def resume_iter():
     parts = [
         grain.MapDataset.source(s).shuffle(seed=7 + i).repeat() for i, s in enumerate(work.sources)
     ]
-    return held(
+    return make_savable(
         grain.IterDataset.mix([p.to_iter_dataset(inline()) for p in parts], work.weights).batch(8)
     )
 
@@ -224,7 +224,7 @@ def resume_pack():
     from grain.experimental import ConcatThenSplitIterDataset
 
     ds = texts(Docs(1024, 200_000)).to_iter_dataset(inline())
-    return held(ConcatThenSplitIterDataset(ds, length_struct={"tokens": 1024}).batch(1))
+    return make_savable(ConcatThenSplitIterDataset(ds, length_struct={"tokens": 1024}).batch(1))
 
 
 @PEER.row("start", "MapDataset, num_threads=0", quick=True)
@@ -257,12 +257,12 @@ def kit():
         return grain.MapDataset.range(n).shuffle(seed=1)
 
     def ranked(rank, world):
-        return held(ints(60)[rank::world].to_iter_dataset(inline()))
+        return make_savable(ints(60)[rank::world].to_iter_dataset(inline()))
 
     def buffered():
         from grain.experimental import WindowShuffleIterDataset
 
-        return held(
+        return make_savable(
             WindowShuffleIterDataset(
                 grain.MapDataset.range(60).to_iter_dataset(inline()), window_size=16, seed=1
             )
@@ -272,14 +272,18 @@ def kit():
         parts = [
             grain.MapDataset.range(a, b).shuffle(seed=a) for a, b in pairwise((0, 90, 160, 200))
         ]
-        return held(grain.MapDataset.mix(parts, [5, 3, 2]).batch(2).to_iter_dataset(inline()))
+        return make_savable(
+            grain.MapDataset.mix(parts, [5, 3, 2]).batch(2).to_iter_dataset(inline())
+        )
 
     def packed():
         from grain.experimental import BestFitPackIterDataset
 
         docs = [{"tokens": np.full(3 + i % 7, i)} for i in range(60)]
         ds = grain.MapDataset.source(docs).shuffle(seed=1).to_iter_dataset(inline())
-        return held(BestFitPackIterDataset(ds, length_struct={"tokens": 16}, num_packing_bins=4))
+        return make_savable(
+            BestFitPackIterDataset(ds, length_struct={"tokens": 16}, num_packing_bins=4)
+        )
 
     def pooled(workers):
         ds = ints(60).to_iter_dataset(inline())
@@ -294,7 +298,7 @@ def kit():
         [grain.MapDataset.source([n] * 5000) for n in "abc"], [0.5, 0.3, 0.2]
     )
     return {
-        "resume": lambda: held(ints(60).batch(2).to_iter_dataset(inline())),
+        "resume": lambda: make_savable(ints(60).batch(2).to_iter_dataset(inline())),
         "resume_buffer": buffered,
         "resume_mix": mixed,
         "resume_pack": packed,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cache, partial
 from itertools import pairwise
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..table import Peer
 from ..work import Docs, Mixed, plus_one, scratch
 
@@ -35,7 +35,7 @@ def dataset(folder, **more):
     return litdata.StreamingDataset(folder, shuffle=True, seed=7, **more)
 
 
-def far(remote, cache, endpoint):
+def open_remote(remote, cache, endpoint):
     """Chunks of a store in a shuffle, kept in a folder."""
     import litdata
     from litdata.streaming import downloader
@@ -113,7 +113,7 @@ def tokens(work):
 
 @PEER.row("resume", "CombinedStreamingDataset of 3, batch 8")
 def resume_mix():
-    return Held(mixture(Mixed(3, batch=8), 8))
+    return SavablePipeline(mixture(Mixed(3, batch=8), 8))
 
 
 @PEER.row("start", "StreamingDataLoader")
@@ -142,11 +142,11 @@ def kit():
         ds = litdata.CombinedStreamingDataset(
             sets, seed=7, weights=[0.5, 0.3, 0.2], iterate_over_all=False
         )
-        return ds if names else Held(loader(ds, 2))
+        return ds if names else SavablePipeline(loader(ds, 2))
 
     ranks = "needs a process group; not driven here"
     return {
-        "resume": lambda: Held(small()),
+        "resume": lambda: SavablePipeline(small()),
         "resume_buffer": "shuffles within and between chunks instead",
         "resume_mix": partial(mixed, False),
         "resume_pack": "does not pack",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import count, pairwise
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..stand_in import no_torchvision
 from ..table import Peer
 from ..work import Mixed, plus_one, scratch
@@ -52,7 +52,7 @@ def shuffled(folder, batch, seed=7, **more):
     )
 
 
-def far(remote, cache):
+def open_remote(remote, cache):
     """Shards of a store in a full shuffle, kept in a folder."""
     options = {"shuffle": True, "shuffle_seed": 1, "batch_size": 64, "num_canonical_nodes": 1}
     return library().StreamingDataset(remote=remote, local=cache, **options)
@@ -119,7 +119,7 @@ def plain(work):
 @PEER.row("resume", "Stream proportions of 3, StreamingDataLoader, batch 8")
 def resume_mix():
     loader = library().StreamingDataLoader
-    return Held(loader(mixture(Mixed(3, batch=8), 8), batch_size=8, num_workers=0))
+    return SavablePipeline(loader(mixture(Mixed(3, batch=8), 8), batch_size=8, num_workers=0))
 
 
 @PEER.row("start", "StreamingDataset")
@@ -194,13 +194,17 @@ def kit():
             batch_size=2,
             num_canonical_nodes=1,
         )
-        return ds if names else Held(library().StreamingDataLoader(ds, batch_size=2, num_workers=0))
+        return (
+            ds
+            if names
+            else SavablePipeline(library().StreamingDataLoader(ds, batch_size=2, num_workers=0))
+        )
 
     def ranked(rank, world):
-        return Held(Counted(node(range(60), rank, world, "node", 6 // world), world))
+        return SavablePipeline(Counted(node(range(60), rank, world, "node", 6 // world), world))
 
     return {
-        "resume": lambda: Held(loader()),
+        "resume": lambda: SavablePipeline(loader()),
         "resume_buffer": "shuffles all samples instead",
         "resume_mix": partial(mixed, False),
         "resume_pack": "does not pack",

@@ -7,7 +7,7 @@ from itertools import islice
 from statistics import median
 from time import perf_counter
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..table import Peer
 from ..work import IS_TINY, Docs, Mixed, MixedDocs, plus_one
 
@@ -30,7 +30,7 @@ def threads(work):
     return ps.Loader(overhead(work), workers=2)
 
 
-def moved(work, executor):
+def read_by_executor(work, executor):
     import penstock as ps
 
     return ps.Loader(ps.from_sequence(work.data).batch(work.batch), workers=2, executor=executor)
@@ -38,12 +38,12 @@ def moved(work, executor):
 
 @PEER.row("move64", "Loader, 2 processes")
 def move64(work):
-    return moved(work, "processes")
+    return read_by_executor(work, "processes")
 
 
 @PEER.row("move64", "Loader, 2 threads")
 def move64_threads(work):
-    return moved(work, "threads")
+    return read_by_executor(work, "threads")
 
 
 def made(work, executor):
@@ -220,10 +220,10 @@ def tokens_whole(work):
     return tokens_of(work, "best_fit")
 
 
-def at(held, step):
+def at(pipeline, step):
     """The state after so many steps, without running up to them."""
-    held.made.seek(step)
-    return held.state_dict()
+    pipeline.made.seek(step)
+    return pipeline.state_dict()
 
 
 @PEER.row("resume", "mix of 3, batch 8", quick=True)
@@ -231,7 +231,7 @@ def resume_mix():
     import penstock as ps
 
     ds = mixture(Mixed(3, batch=8)).batch(8)
-    return Held(ps.Loader(ds), jump=at, want=lambda step: ds[step])
+    return SavablePipeline(ps.Loader(ds), jump=at, want=lambda step: ds[step])
 
 
 @PEER.row("resume", "mix of 500, batch 8")
@@ -239,7 +239,7 @@ def resume_500():
     import penstock as ps
 
     ds = mixture(Mixed(500, batch=8)).batch(8)
-    return Held(ps.Loader(ds), jump=at, want=lambda step: ds[step])
+    return SavablePipeline(ps.Loader(ds), jump=at, want=lambda step: ds[step])
 
 
 @PEER.row("resume", "concat_split to 1,024, batch 1")
@@ -250,7 +250,7 @@ def resume_pack():
     ds = (
         ps.from_tokens(docs.tokens, docs.offsets).shuffle(seed=7).pack(1024, dtype="int32").batch(1)
     )
-    return Held(ps.Loader(ds), want=lambda step: ds[step])
+    return SavablePipeline(ps.Loader(ds), want=lambda step: ds[step])
 
 
 @PEER.row("start", "from_sequence, shuffle, batch", quick=True)
@@ -286,19 +286,19 @@ def kit():
     docs = ps.from_sequence([np.full(3 + i % 7, i) for i in range(60)]).shuffle(seed=1)
 
     def ranked(rank, world):
-        held = Held(ps.Loader(ints, rank=rank, world_size=world))
+        held = SavablePipeline(ps.Loader(ints, rank=rank, world_size=world))
         held.takes_all = True
         return held
 
     return {
-        "resume": lambda: Held(ps.Loader(ints.batch(2))),
-        "resume_buffer": lambda: Held(
+        "resume": lambda: SavablePipeline(ps.Loader(ints.batch(2))),
+        "resume_buffer": lambda: SavablePipeline(
             ps.Loader(ps.from_sequence(range(60)).shuffle_buffer(16, seed=1).batch(2))
         ),
-        "resume_mix": lambda: Held(
+        "resume_mix": lambda: SavablePipeline(
             ps.Loader(ps.mix(numbers, {"a": 5, "b": 3, "c": 2}, seed=1).batch(2))
         ),
-        "resume_pack": lambda: Held(ps.Loader(docs.pack(16, method="best_fit"))),
+        "resume_pack": lambda: SavablePipeline(ps.Loader(docs.pack(16, method="best_fit"))),
         "workers": lambda n: ps.Loader(ints, workers=n),
         "covers": lambda rank, world: ps.Loader(
             more, rank=rank, world_size=world, remainder="keep"

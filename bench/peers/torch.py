@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..held import Held
+from ..savable import SavablePipeline
 from ..table import Peer
 from ..work import Mixed, Texts, plus_one
 
@@ -192,14 +192,16 @@ def buffered(work):
 def resume_nodes():
     import torchdata.nodes as tn
 
-    return Held(tn.Loader(sampled(Mixed(3, batch=8), 8)))
+    return SavablePipeline(tn.Loader(sampled(Mixed(3, batch=8), 8)))
 
 
 @PEER.row("resume", "StatefulDataLoader, one shuffled source, batch 8")
 def resume_stateful():
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    return Held(StatefulDataLoader(Source(range(1_000_000)), 8, shuffle=True, generator=seeded()))
+    return SavablePipeline(
+        StatefulDataLoader(Source(range(1_000_000)), 8, shuffle=True, generator=seeded())
+    )
 
 
 @PEER.row("start", "DataLoader, shuffle=True", quick=True)
@@ -245,7 +247,7 @@ def kit():
         def make(rank, world):
             data = Source(range(n), int)
             sampler = DistributedSampler(data, num_replicas=world, rank=rank, shuffle=True, seed=1)
-            return Held(StatefulDataLoader(data, batch_size=None, sampler=sampler))
+            return SavablePipeline(StatefulDataLoader(data, batch_size=None, sampler=sampler))
 
         return make
 
@@ -257,9 +259,9 @@ def kit():
         return tn.MultiNodeWeightedSampler(parts, {"a": 0.5, "b": 0.3, "c": 0.2}, seed=1)
 
     return {
-        "resume": lambda: Held(loader(batch=2)),
+        "resume": lambda: SavablePipeline(loader(batch=2)),
         "resume_buffer": "has no shuffle buffer with a state",
-        "resume_mix": lambda: Held(tn.Loader(tn.Batcher(mixed(False), 2))),
+        "resume_mix": lambda: SavablePipeline(tn.Loader(tn.Batcher(mixed(False), 2))),
         "resume_pack": "does not pack",
         "workers": lambda n: loader(workers=n),
         "covers": lambda rank, world: ranked(61)(rank, world),

@@ -208,7 +208,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         return _list_loss_weights(self.flow)
 
     @property
-    def _op(self) -> Op:
+    def _compiled_step(self) -> Op:
         self.flow.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.op
 
@@ -260,9 +260,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         return to_list(self._values(self._positions(indices, "ds[{}]")))
 
     def _values(self, positions: Ints) -> Sequence[Any]:
-        rows = self._op.locate(positions)
+        rows = self._compiled_step.locate(positions)
         try:
-            return self._op.values(rows)
+            return self._compiled_step.values(rows)
         except SampleFailure as failure:
             leaf = self.compiled.builder.leaves[failure.leaf]
             cause = locate_cause(failure, self.compiled.builder.leaves)
@@ -491,10 +491,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         return self._fixed_set(Slice(positions.start, len(positions), positions.step))
 
     def _fixed_set(self, order: Slice | Pick) -> Dataset:
-        return self._with(Reorder(self._seeded_flow, order))
+        return self._with(Reorder(self._seeded_node, order))
 
     @property
-    def _seeded_flow(self) -> Step:
+    def _seeded_node(self) -> Step:
         # A fixed set must not depend on later steps, so its seeds are fixed here.
         return self.flow.seeded(self._seed or 0)
 
@@ -559,7 +559,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 raise ConfigError(
                     "split(): the dataset is endless; split it before .repeat() or mix"
                 )
-            flows = _split_by_position(self._seeded_flow, self._size, held_out, by, seed)
+            flows = _split_by_position(self._seeded_node, self._size, held_out, by, seed)
         train, test = map(self._with, flows)
         if column is not None:
             _warn_of_empty_part(train, test, _parse_columns(column, "split(column={!r})"))

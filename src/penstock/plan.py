@@ -135,8 +135,8 @@ class Audit:
     {'step': 2, 'row': 1, 'source': 'letters', 'index': 5}
     """
 
-    def __init__(self, reader: StepReader, leaves: list[Leaf], key: str | None) -> None:
-        self._reader, self._leaves, self._key = reader, leaves, key
+    def __init__(self, reader: StepReader, sources: list[Leaf], key: str | None) -> None:
+        self._reader, self._leaves, self._key = reader, sources, key
 
     @property
     def steps(self) -> range:
@@ -278,17 +278,17 @@ class Audit:
         return import_arrow().array(out, import_arrow().string())
 
 
-def _named(numbers: Ints, texts: Any, gone: Flags | None = None) -> Any:
+def _named(numbers: Ints, texts: Any, removed: Flags | None = None) -> Any:
     pa = import_arrow()
-    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32), mask=gone), texts)
+    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32), mask=removed), texts)
 
 
-def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each leaf with the places at which it occurs."""
-    order = np.argsort(leaf, kind="stable")
-    cuts = np.flatnonzero(np.diff(leaf[order])) + 1
-    for mine in np.split(order, cuts) if len(leaf) else ():
-        yield int(leaf[mine[0]]), mine
+def by_leaf(source_ids: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each leaf with the positions at which it occurs."""
+    order = np.argsort(source_ids, kind="stable")
+    cuts = np.flatnonzero(np.diff(source_ids[order])) + 1
+    for mine in np.split(order, cuts) if len(source_ids) else ():
+        yield int(source_ids[mine[0]]), mine
 
 
 @validate_arguments

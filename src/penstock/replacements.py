@@ -2,9 +2,9 @@
 
 If a sample of a source is lost (filtered, failed), the next draw without a lease is one of its
 source, inserted before the mixture continues. Therefore the samples that were trained, are in
-flight or wait for a replacement are always a prefix of the mixture: the shares of trained samples
-are within 2 of their weights, and of the samples in flight or waiting. The inserted draws are a log
-of positions and sources, so the order remains a function of the position.
+flight or wait for a replacement are always a prefix of the mixture. The shares of trained samples
+differ from their weights by at most 2, and by the samples in flight or waiting. The inserted draws
+are a log of positions and sources, so the order remains a function of the position.
 
 The engine knows only the hook: a `DrawChange` of the mixture, which states save.
 """

@@ -75,11 +75,11 @@ class Savable(Protocol):
     ) -> None: ...
 
 
-_Held: TypeAlias = "Mapping[_Moment, Mapping[int, str]]"
-"""The files of the ranks that have written a state, by moment."""
+_CheckpointFiles: TypeAlias = "Mapping[_CheckpointId, Mapping[int, str]]"
+"""The files of the ranks that have written a state, by checkpoint."""
 
 
-class _Moment(NamedTuple):
+class _CheckpointId(NamedTuple):
     """The position of a run on a number of ranks."""
 
     step: int
@@ -90,7 +90,7 @@ class _Moment(NamedTuple):
         return f"step-{self.step}.rank-{rank}-of-{self.ranks}.{self.digest}.json"
 
     @property
-    def wherever(self) -> _Moment:
+    def wherever(self) -> _CheckpointId:
         """Return the position for ranks whose lanes have ended: it completes each of these too."""
         return self._replace(digest=self.digest[:8] + "0" * 8)
 
@@ -144,9 +144,8 @@ def restore(
     The number of ranks may differ. Returns None if no checkpoint is complete; the run then starts
     at its present position.
 
-    A given step becomes the current one of the folder: later checkpoints stay there and are opened
-    only by their step, and the run saves as if they did not exist. A read-only folder stays as it
-    is.
+    A given step becomes the current one of the folder. Later checkpoints stay there and are opened
+    only by their step; the run saves as if they did not exist. A read-only folder stays as it is.
 
     Args:
         path: the folder given to `ps.save`.
@@ -172,18 +171,18 @@ def restore(
     folder = require_local(path)
     step = None if step is None else check_int(step, "step={}", 0, MAX_POSITION)
     with convert_storage_errors(folder):
-        if step is None and not _complete(held := _held(folder)):
-            if held:
-                newest = max(held).step
-                if _is_contradictory(held, newest):
+        if step is None and not _complete(files_by_checkpoint := _list_files(folder)):
+            if files_by_checkpoint:
+                newest = max(files_by_checkpoint).step
+                if _is_contradictory(files_by_checkpoint, newest):
                     raise StateError(
-                        f"{folder}: {_lacking(held, newest)}, and no other step is complete; "
+                        f"{folder}: {_lacking(files_by_checkpoint, newest)}, and no other step is complete; "
                         "delete the files of this step to start from the beginning"
                     )
                 _LOG.warning(
                     "%s: %s, and no other step is complete; nothing is restored",
                     folder,
-                    _lacking(held, newest),
+                    _lacking(files_by_checkpoint, newest),
                 )
             return None
         share = (
@@ -229,25 +228,32 @@ def write_state(
     if ranks > 1 and body.sections:
         raise StateError(
             f"items were delivered out of order on {ranks} ranks, and each rank is at another "
-            "position, so a folder cannot show which of their states are of one moment; gather "
+            "position, so a folder cannot show which of their states are of one position; gather "
             "the state_dict() of all ranks, and load the list"
         )
     step = body.step if step is None else check_int(step, "step={}", 0, MAX_POSITION)
-    moment = _Moment(step, compute_state_tag(body), ranks)
-    _looked(folder, lambda held: _refuse(folder, held, body, step))
+    checkpoint = _CheckpointId(step, compute_state_tag(body), ranks)
+    _looked(folder, lambda files_by_checkpoint: _refuse(folder, files_by_checkpoint, body, step))
     if ranks > 1 and any("files" not in facts for facts in body.data.values()):
-        _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
+        _looked(
+            folder,
+            lambda files_by_checkpoint: _require_equal_data(
+                folder, files_by_checkpoint.get(checkpoint, {}), body, rank
+            ),
+        )
     if (current := _current(folder)) is not None and step > current:
-        _remove_left(folder, moment)
+        _remove_left(folder, checkpoint)
     write_atomically(
-        folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n"
+        folder / checkpoint.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n"
     )
-    done = _complete(held := _held(folder))
-    if whole_now := [one for one in done if moment in (one, one.wherever)]:
+    done = _complete(files_by_checkpoint := _list_files(folder))
+    if whole_now := [one for one in done if checkpoint in (one, one.wherever)]:
         if _current(folder) is not None:
             _make_current(folder, step)
         steps = sorted({one.step for one in done if one.step <= step})
-        _remove(folder, whole_now[0], held[whole_now[0]], steps[-keep:][0] if keep else 0)
+        _remove(
+            folder, whole_now[0], files_by_checkpoint[whole_now[0]], steps[-keep:][0] if keep else 0
+        )
     return step
 
 
@@ -259,12 +265,12 @@ def read_states(
     The states are those that a rank needs, or those of all ranks.
     """
 
-    def look(held: _Held) -> tuple[int, list[dict[str, Any]]]:
-        moment = _chosen(folder, held, step)
-        files = held[moment]
+    def look(files_by_checkpoint: _CheckpointFiles) -> tuple[int, list[dict[str, Any]]]:
+        checkpoint = _chosen(folder, files_by_checkpoint, step)
+        files = files_by_checkpoint[checkpoint]
         first = _read(folder / files[0])
-        others = _needed(moment.ranks, decode_state(first), share)
-        return moment.step, [first, *(_read(folder / files[rank]) for rank in others)]
+        others = _needed(checkpoint.ranks, decode_state(first), share)
+        return checkpoint.step, [first, *(_read(folder / files[rank]) for rank in others)]
 
     return _looked(folder, look)
 
@@ -309,20 +315,20 @@ def _read(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------ what lies in a folder
 
 
-def _looked(folder: Path, look: Callable[[_Held], T]) -> T:
+def _looked(folder: Path, look: Callable[[_CheckpointFiles], T]) -> T:
     """List a folder, and list it again if another rank removed files in the meantime."""
     while True:
-        held = _held(folder)
+        files_by_checkpoint = _list_files(folder)
         try:
-            return look(held)
+            return look(files_by_checkpoint)
         except (FileNotFoundError, StateError):
-            if _held(folder) == held:
+            if _list_files(folder) == files_by_checkpoint:
                 raise
 
 
-def _held(folder: Path) -> _Held:
+def _list_files(folder: Path) -> _CheckpointFiles:
     """Return the files by position and rank."""
-    held = dict[_Moment, dict[int, str]]()
+    files_by_checkpoint = dict[_CheckpointId, dict[int, str]]()
     try:
         names = storage.world.disk.list(folder)
     except NotADirectoryError as error:
@@ -337,32 +343,41 @@ def _held(folder: Path) -> _Held:
             and int(found[2]) < int(found[3]) <= RANKS
             and int(found[1]) < MAX_POSITION
         ):
-            held.setdefault(_of(found), {})[int(found[2])] = found[0]
-    return {moment: held.get(moment.wherever, {}) | files for moment, files in held.items()}
+            files_by_checkpoint.setdefault(_of(found), {})[int(found[2])] = found[0]
+    return {
+        checkpoint: files_by_checkpoint.get(checkpoint.wherever, {}) | files
+        for checkpoint, files in files_by_checkpoint.items()
+    }
 
 
-def _of(name: re.Match[str]) -> _Moment:
-    return _Moment(int(name[1]), name[4], int(name[3]))
+def _of(name: re.Match[str]) -> _CheckpointId:
+    return _CheckpointId(int(name[1]), name[4], int(name[3]))
 
 
-def _complete(held: _Held) -> list[_Moment]:
-    return [moment for moment, files in held.items() if len(files) == moment.ranks]
+def _complete(files_by_checkpoint: _CheckpointFiles) -> list[_CheckpointId]:
+    return [
+        checkpoint
+        for checkpoint, files in files_by_checkpoint.items()
+        if len(files) == checkpoint.ranks
+    ]
 
 
-def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
+def _chosen(folder: Path, files_by_checkpoint: _CheckpointFiles, step: int | None) -> _CheckpointId:
     """Return the position to restore; raise an error if it is incomplete."""
-    done = _complete(held)
+    done = _complete(files_by_checkpoint)
     asked = (
         _up_to_current(folder, done)
         if step is None
-        else [moment for moment in done if moment.step == step]
+        else [checkpoint for checkpoint in done if checkpoint.step == step]
     )
     if not asked:
         newest = f"the newest complete step is {max(done).step}" if done else "no step is complete"
-        raise StateError(f"{folder}: {_lacking(held, step)}; {newest}")
+        raise StateError(f"{folder}: {_lacking(files_by_checkpoint, step)}; {newest}")
     found = max(asked)
-    if step is None and (last := max(held).step) > max(done).step:
-        _LOG.warning("%s: %s; step %d is used", folder, _lacking(held, last), found.step)
+    if step is None and (last := max(files_by_checkpoint).step) > max(done).step:
+        _LOG.warning(
+            "%s: %s; step %d is used", folder, _lacking(files_by_checkpoint, last), found.step
+        )
     return found
 
 
@@ -384,14 +399,16 @@ def _current(folder: Path) -> int | None:
         ) from error
 
 
-def _up_to_current(folder: Path, done: Sequence[_Moment]) -> list[_Moment]:
+def _up_to_current(folder: Path, done: Sequence[_CheckpointId]) -> list[_CheckpointId]:
     current = _current(folder)
-    return [moment for moment in done if current is None or moment.step <= current]
+    return [checkpoint for checkpoint in done if current is None or checkpoint.step <= current]
 
 
 def _make_current(folder: Path, step: int) -> None:
     """Make a step the current one of a folder. Ranks do this one after the other."""
-    later = [moment.step for moment in _complete(_held(folder)) if moment.step > step]
+    later = [
+        checkpoint.step for checkpoint in _complete(_list_files(folder)) if checkpoint.step > step
+    ]
     if later and _current(folder) != step:
         write_atomically(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
         _LOG.info("%s: step %d is the current one; open later steps with step=...", folder, step)
@@ -400,40 +417,46 @@ def _make_current(folder: Path, step: int) -> None:
             storage.world.disk.unlink(folder / _CURRENT)
 
 
-def _lacking(held: _Held, step: int | None) -> str:
+def _lacking(files_by_checkpoint: _CheckpointFiles, step: int | None) -> str:
     """Say why a step is incomplete."""
-    here = {moment: ranks for moment, ranks in held.items() if moment.step == step}
+    here = {
+        checkpoint: ranks
+        for checkpoint, ranks in files_by_checkpoint.items()
+        if checkpoint.step == step
+    }
     if not here:
         return "there is no state" if step is None else f"there is no step {step}"
-    if len({moment.digest for moment in here}) > 1:
+    if len({checkpoint.digest for checkpoint in here}) > 1:
         return (
             f"the ranks saved step {step} from different positions or runs, or after other changes "
             "(set_weights must be called on all ranks after the same step)"
         )
-    moment, files = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
-    gone = sorted({*range(moment.ranks)} - files.keys())
+    checkpoint, files = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
+    gone = sorted({*range(checkpoint.ranks)} - files.keys())
     named = (
-        f"rank {gone[0]} of {moment.ranks} is"
+        f"rank {gone[0]} of {checkpoint.ranks} is"
         if len(gone) == 1
-        else f"{len(gone)} of {moment.ranks} ranks are"
+        else f"{len(gone)} of {checkpoint.ranks} ranks are"
     )
     return f"{named} missing in step {step}"
 
 
-def _is_contradictory(files_by_moment: _Held, step: int) -> bool:
+def _is_contradictory(files_by_moment: _CheckpointFiles, step: int) -> bool:
     """Return true if all ranks saved a step, but from different positions or runs."""
     here = {m: files for m, files in files_by_moment.items() if m.step == step}
-    ranks = {moment.ranks for moment in here}
+    ranks = {checkpoint.ranks for checkpoint in here}
     return len({*chain(*here.values())}) >= max(ranks) and len({m.digest for m in here}) > 1
 
 
-def _refuse(folder: Path, held: _Held, body: SavedState, step: int) -> None:
+def _refuse(
+    folder: Path, files_by_checkpoint: _CheckpointFiles, body: SavedState, step: int
+) -> None:
     """Raise `StateError` for the folder of another run, or for a step before its newest."""
-    if not (done := _up_to_current(folder, _complete(held))):
+    if not (done := _up_to_current(folder, _complete(files_by_checkpoint))):
         return
     last = max(done)
     try:
-        there = decode_state(_read(folder / held[last][0])).fingerprint
+        there = decode_state(_read(folder / files_by_checkpoint[last][0])).fingerprint
     except StateError:  # a damaged file is no reason to write none
         there = body.fingerprint
     if there not in (body.fingerprint, *body.adopted):
@@ -461,17 +484,17 @@ def _require_equal_data(
         )
 
 
-def _remove_left(folder: Path, moment: _Moment) -> None:
+def _remove_left(folder: Path, checkpoint: _CheckpointId) -> None:
     """Remove the later states of a step that the run went back before.
 
     Beside its new states, a crash would leave both.
     """
     names = [
         other.file(rank)
-        for other in _held(folder)
-        if other.step == moment.step
-        and other not in (moment, moment.wherever)
-        and other.wherever != moment
+        for other in _list_files(folder)
+        if other.step == checkpoint.step
+        and other not in (checkpoint, checkpoint.wherever)
+        and other.wherever != checkpoint
         for rank in range(other.ranks)
     ]
     for name in names:
@@ -480,7 +503,7 @@ def _remove_left(folder: Path, moment: _Moment) -> None:
         storage.world.disk.sync(folder)
 
 
-def _remove(folder: Path, moment: _Moment, files: Mapping[int, str], oldest: int) -> None:
+def _remove(folder: Path, checkpoint: _CheckpointId, files: Mapping[int, str], oldest: int) -> None:
     """Remove the states that a complete step replaces, and those older than the oldest to keep.
 
     Temporary files of the step itself stay: files of a killed run may complete a step while other
@@ -491,9 +514,9 @@ def _remove(folder: Path, moment: _Moment, files: Mapping[int, str], oldest: int
     replaced = [
         name
         for name in found
-        if int(name[1]) == moment.step
+        if int(name[1]) == checkpoint.step
         and name[0] not in kept
-        and not (name[5] and _of(name) in (moment, moment.wherever))
+        and not (name[5] and _of(name) in (checkpoint, checkpoint.wherever))
     ]
     for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
         storage.world.disk.unlink(folder / name[0])

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import penstock.cli
 from archives import some, write
-from penstock.cli.app import app
+from penstock.cli.app import app, join_lines
 from penstock.errors import DataError
 from penstock.sources import open_files
 from penstock.text import Tokenize
@@ -46,6 +46,21 @@ def test_help_names_the_commands() -> None:
 def test_help_shows_no_names_of_functions() -> None:
     for name in get_command(app).commands:  # pyright: ignore[reportAttributeAccessIssue]
         assert not re.findall(r"<[a-z]+_\w+>", RUNNER.invoke(app, [name, "--help"]).output), name
+
+
+def test_help_wraps_paragraphs_at_the_width_of_the_terminal() -> None:
+    text = "Two lines\nof text.\n\n- a list\n- of two\n\n    $ code\n    more"
+    assert join_lines(text) == text.replace("Two lines\n", "Two lines ")
+    for name, command in get_command(app).commands.items():  # pyright: ignore[reportAttributeAccessIssue]
+        for paragraph in (command.help or "").split("\n\n"):
+            assert "\n" not in paragraph.strip() or "- " in paragraph, name
+    for width in (80, 120):
+        lines = RUNNER.invoke(
+            app, ["preview", "--help"], env={"COLUMNS": str(width)}
+        ).output.splitlines()
+        begin = next(i for i, line in enumerate(lines) if "Lines are shortened" in line)
+        first, following = lines[begin].strip(), lines[begin + 1].split()[0]
+        assert len(f" {first} {following}") > width - 2  # the next word did not fit
 
 
 def test_index_finds_where_documents_of_tokens_end(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, penstock: Penst
         ("--from 'x'", tmp_path, *out, "--from", "x"),
         ("--executor 'x'", lines(tmp_path), *out, "--executor", "x"),
         ("--to 'x': choose", lines(tmp_path), *out, "--to", "x"),
-        ("no such file or folder", tmp_path / "none", *out, "--from", "files"),
+        ("no such file or folder; check the path", tmp_path / "none", *out, "--from", "files"),
         ("one path", tmp_path / "a", tmp_path / "b", *out, "--from", "files"),
     ):
         result = penstock("prepare", *arguments)

@@ -246,7 +246,7 @@ def test_writers(form: str, tmp_path: Path) -> None:
     assert stats.total_bytes == sum(Path(path).stat().st_size for path in stats.output_paths)
     assert list(ps.read(stats.output_paths)) == ROWS
     assert ed.save_iterator(iter(ROWS), tmp_path / "b", form).num_examples == 10
-    with pytest.raises(ps.ConfigError, match="earlier save"):
+    with pytest.raises(ps.ConfigError, match="of an earlier write_rows"):
         ed.create_writer(tmp_path / "a", form).write(ROWS)
     assert ed.create_writer(tmp_path / "a", form, overwrite=True).write(ROWS).num_shards == 1
     with pytest.raises(ps.ConfigError, match="is endless"):

@@ -327,7 +327,7 @@ def test_what_is_saved_is_what_follows(folder: Path, tmp_path: Path) -> None:
         found = [(list(row["input_ids"]), row["__source__"]) for row in saved.get_data()["mixed"]]
         assert found == want
         assert saved.load().build().__iter__().__next__()["input_ids"].shape[0] == 8
-        with pytest.raises(ps.ConfigError, match="earlier save"):
+        with pytest.raises(ps.ConfigError, match="of an earlier write_rows"):
             Pipeline(config(folder, save=asked, mix=ended)).source().tokenize().mix().save()
 
 

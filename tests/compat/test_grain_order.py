@@ -145,7 +145,7 @@ def test_lengths_that_grain_loses_one_of(n: int, theirs: Any) -> None:
         np.sort([own[i] for i in range(0, 65537, 4096)]),
         np.unique([own[i] for i in range(0, 65537, 4096)]),
     )
-    rows = own._op.locate(np.arange(65537))  # pyright: ignore[reportPrivateUsage]
+    rows = own._compiled_step.locate(np.arange(65537))  # pyright: ignore[reportPrivateUsage]
     assert np.array_equal(np.sort(rows.index), np.arange(65537))
 
 

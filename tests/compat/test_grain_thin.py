@@ -45,7 +45,7 @@ def test_orders_are_in_one_module() -> None:
 
 
 def test_states_are_those_of_runs_and_users() -> None:
-    methods = {"get_state", "state_dict", "cursor", "moment"}
+    methods = {"get_state", "state_dict", "cursor", "capture_state"}
     owners = {
         name for name, node in walk() if isinstance(node, ast.FunctionDef) and node.name in methods
     }

@@ -701,7 +701,7 @@ def test_every_file_that_a_file_names(data: Path, write: Any) -> None:
     (data / "lines.jsonl").write_text('{"text": "a"}\n' * 9)
     for setting, key, message in [
         ("tokenize: {tokenizer: broken.json}", "tokenize.tokenizer", "cannot be opened"),
-        ("tokenize: {tokenizer: ./empty}", "tokenize.tokenizer", "there is no tokenizer"),
+        ("tokenize: {tokenizer: ./empty}", "tokenize.tokenizer", "/empty' is missing"),
         ("chat: {tokenizer: broken.json}", "chat.tokenizer", "cannot be opened"),
         ("cache: broken.json", "cache", "is a file: name a folder"),
         ("cache: broken.json/deeper", "cache", "is a file: name a folder"),

@@ -26,6 +26,7 @@ from penstock.mixture_files.keys import (
     MIXTURE,
     PACK_SECTION,
     SOURCE_SECTION,
+    BlockSizeKind,
     DateKind,
     FractionKind,
     PartNameKind,
@@ -33,7 +34,6 @@ from penstock.mixture_files.keys import (
     ShareKind,
     SingleOrTableKind,
     SliceBoundKind,
-    StretchKind,
     TokenKind,
 )
 from penstock.mixture_files.kinds import (
@@ -327,7 +327,7 @@ def draw_value(kind: Any) -> st.SearchStrategy[Any]:
     match kind:
         case FlagKind():
             return st.booleans()
-        case StretchKind():
+        case BlockSizeKind():
             return st.just("global_step") | st.integers(1, 64)
         case TextKind(choices=choices):
             return st.sampled_from(choices) if choices else TEXTS

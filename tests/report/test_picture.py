@@ -16,8 +16,8 @@ from penstock.explore.charts import list_series, make_spec, render_svg
 from penstock.explore.run_counts import MAX_BANDS, EventStrip, RunCounts
 from penstock.report.page import (
     Fact,
+    render_chart_widths,
     render_page,
-    render_pictures,
     render_table,
     render_warnings,
     save_chart,
@@ -72,7 +72,7 @@ def test_without_the_renderer_a_page_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     monkeypatch.setattr("penstock.report.page.has_renderer", lambda: False)
-    assert "penstock-data[plot]" in render_pictures(course(2))
+    assert "penstock-data[plot]" in render_chart_widths(course(2))
     with pytest.raises(ImportError, match=r"penstock-data\[plot\]"):
         save_chart(course(2), tmp_path / "plan.svg", "t")
 

@@ -185,7 +185,7 @@ def test_fields_to_keep_must_be_there() -> None:
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no tokenizer"):
+    with pytest.raises(ConfigError, match=r"the tokenizer file .* is missing: check the path"):
         Tokenize(str(tmp_path / "gone.json"))
     with pytest.raises(
         ConfigError, match=r"Tokenize\(7\): give a tokenizer, its path or name, or a function"

@@ -353,5 +353,5 @@ def test_columns_that_begin_empty(column: str, tmp_path: Path) -> None:
     ds = ps.read(pa.table({"id": pa.array(range(71)), column: values}), name="rows")
     ps.write(ds, tmp_path / "shards", shard=40)
     assert same(list(ps.read(tmp_path / "shards")), list(ds))
-    with pytest.raises(DataError, match="is empty in all of them"):
+    with pytest.raises(DataError, match="is empty in all of these samples"):
         ps.write(ds.map(lambda row: {"id": 1, "x": None}), tmp_path / "mapped")

@@ -52,8 +52,33 @@ from .verify import verify
 _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 
+def join_lines(text: str) -> str:
+    r"""Join the lines of each paragraph of a help text, which then wraps at the terminal's width.
+
+    Lists, code and tables keep their lines.
+
+    >>> join_lines("One\nparagraph.\n\n- a list\n- of two\n\n    code\n    of two lines")
+    'One paragraph.\n\n- a list\n- of two\n\n    code\n    of two lines'
+    """
+    paragraphs = re.split(r"\n[ \t]*\n", text)
+    return "\n\n".join(
+        paragraph
+        if re.search(r"^(?:\s|[-*+>$|\b]|\d+[.)] )", paragraph, re.MULTILINE)
+        else paragraph.replace("\n", " ")
+        for paragraph in paragraphs
+    )
+
+
 class CommandGroup(TyperGroup):
     """Command group that also reports usage errors as JSON if `--json` is given."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        commands = [*self.commands.values()]
+        while commands:
+            command = commands.pop()
+            command.help = command.help and join_lines(command.help)
+            commands += getattr(command, "commands", {}).values()
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         """Run the command named by the arguments."""

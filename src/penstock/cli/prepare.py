@@ -119,7 +119,7 @@ def _open_dataset(
     if kind == "hub":
         return _select_columns(_load_hub_dataset(paths[0], split or "train"), columns)
     if not first.exists():
-        raise ConfigError(f"{first}: no such file or folder")
+        raise ConfigError(f"{first}: no such file or folder; check the path")
     return _select_columns(
         ps.from_sequence(
             file_samples.list_folder(first) if kind == "files" else file_samples.read_list(first)

@@ -144,4 +144,4 @@ class TrainLoader(_Callback):
         self._trained = self._snapshot()
 
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
-        return self.loader._session.moment()  # pyright: ignore[reportPrivateUsage]
+        return self.loader._session.capture_state()  # pyright: ignore[reportPrivateUsage]

@@ -105,7 +105,7 @@ class TensorFlowData:
             yield item
 
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
-        return self._loader._session.moment()  # pyright: ignore[reportPrivateUsage]
+        return self._loader._session.capture_state()  # pyright: ignore[reportPrivateUsage]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the run after the last item that the loop received."""

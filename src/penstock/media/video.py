@@ -85,7 +85,8 @@ class Video:
             self.limits.check("seconds", length)
             if wrong := [time for time in times if not 0 <= time <= length]:
                 raise DataError(
-                    f"frames({wrong[0]}): the video has {length:.2f} seconds", where=self.key
+                    f"frames({wrong[0]}): the video has {length:.2f} seconds; give times below that",
+                    where=self.key,
                 )
             begin = (stream.start_time or 0) * float(stream.time_base)
             return self._to_array(

@@ -82,7 +82,7 @@ class TokenKind:
 
 
 @dataclass(frozen=True)
-class StretchKind:
+class BlockSizeKind:
     """A number of samples, or `global_step`."""
 
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
@@ -707,7 +707,7 @@ _INNER_KEYS = (
     ),
     SectionKey(
         "one_source_per",
-        StretchKind(),
+        BlockSizeKind(),
         "Neighbouring samples, or packed rows, of one source (default: 1); or global_step.",
     ),
     SectionKey("stop", TextKind(STOPS), "End of a pass (default: restart, an endless pass)."),

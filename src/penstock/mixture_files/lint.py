@@ -674,7 +674,10 @@ class _MixtureLinter:
         node, key = marks[name], f"{at}.{name}" if is_own else name
         if encoding.tokenizer.endswith((".json", ".model")):
             if not parse_location(encoding.tokenizer).is_file():
-                message = f"there is no tokenizer file {encoding.tokenizer!r}"
+                message = (
+                    f"the tokenizer file {encoding.tokenizer!r} is missing: check the path, or give "
+                    "a folder or the name of a model on the Hub"
+                )
                 self.notes.error(node, f"{key}.tokenizer", message)
                 return
         try:

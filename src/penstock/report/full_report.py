@@ -14,8 +14,8 @@ from . import shares
 from .page import (
     MAX_ROWS,
     Fact,
+    render_chart_widths,
     render_page,
-    render_pictures,
     render_table,
     render_warnings,
     require_picture_suffix,
@@ -42,7 +42,7 @@ def render_report(target: Target, steps: int, *, changed: bool = False) -> str:
         listed = sorted(rows, key=lambda row: -row.share)  # the table opens with the largest
     lines = [list(line) for line in shares.format_rows(listed, target.packed)]
     parts = [
-        ("The run, step by step", render_pictures(course, "", strip)),
+        ("The run, step by step", render_chart_widths(course, "", strip)),
         ("Sources", render_table(_order_columns(lines), noted)),
     ]
     if borders:

@@ -169,7 +169,7 @@ def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
     """Yield every indexed source with the rows that its mixture may deliver."""
     for leaf in target.leaves:
         if is_source(leaf.source):
-            op = _find_source_op(target.op, leaf.number)
+            op = _find_source_op(target.compiled, leaf.number)
             size = (
                 len(leaf.source) if op is None or (op.size is None and not op.alike) else op.period
             )
@@ -179,14 +179,14 @@ def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
                 yield leaf, np.unique(op.locate(np.arange(size)).index)
 
 
-def _find_source_op(op: Op, leaf: int) -> Op | None:
-    """Return the op of a source below the mixture, with all its steps."""
-    if op.leaf == leaf:
-        return op
+def _find_source_op(compiled: Op, leaf: int) -> Op | None:
+    """Return the compiled step of a source below the mixture, with all its steps."""
+    if compiled.leaf == leaf:
+        return compiled
     return next(
         (
             source_op
-            for input_op in op.inputs
+            for input_op in compiled.inputs
             if leaf in input_op.leaves and (source_op := _find_source_op(input_op, leaf))
         ),
         None,

@@ -171,7 +171,7 @@ def render_warnings(warnings: Sequence[tuple[str, str]]) -> str:
     return f"<ul>{''.join(items[:_MAX_WARNINGS])}</ul>{more}"
 
 
-def render_pictures(course: RunCounts, title: str = "", strip: EventStrip | None = None) -> str:
+def render_chart_widths(course: RunCounts, title: str = "", strip: EventStrip | None = None) -> str:
     """Return a chart for wide, medium and narrow windows; without the extra `plot`, a hint.
 
     Args:

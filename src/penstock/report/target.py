@@ -331,7 +331,7 @@ class Target:
     def sizes(self) -> dict[str, int]:
         """Number of samples of each source that knows it."""
         once = np.zeros(len(self.leaves), np.int64)
-        self.op.once(once)
+        self.compiled.once(once)
         return {leaf.name: int(once[leaf.number]) for leaf in self.leaves if is_source(leaf.source)}
 
     @cached_property
@@ -375,12 +375,12 @@ class Target:
 
     @cached_property
     def _pack(self) -> PackedOp | None:
-        return top_pack(self.op)
+        return top_pack(self.compiled)
 
     @property
     def _mixture(self) -> MixOp:
         """The outermost mixture."""
-        op = self.op
+        op = self.compiled
         while op.only_input is not None:
             op = op.only_input
         op = _resolve_current_pass(op)
@@ -405,7 +405,7 @@ class Target:
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):
                 part = (
-                    _count_pass_tokens(self.op, leaf.number, known)
+                    _count_pass_tokens(self.compiled, leaf.number, known)
                     if self.sizes[leaf.name] < len(lengths)
                     else None
                 )
@@ -442,7 +442,7 @@ class Target:
             raise ConfigError(f"{out} is an input of this command: name another output file")
 
     @property
-    def op(self) -> Op:
+    def compiled(self) -> Op:
         """The compiled plan."""
         return self.plan.compiled.op
 
@@ -454,7 +454,9 @@ class Target:
     def requested_shares(self, steps: int) -> dict[str, float]:
         """Return the requested share of the samples of each source over `steps` steps."""
         out = np.zeros(len(self.plan.sources))
-        _distribute_share(self.op, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out)
+        _distribute_share(
+            self.compiled, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out
+        )
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
@@ -572,34 +574,40 @@ def _read_state(path: Path) -> Mapping[str, Any] | Path:
     return cast("Mapping[str, Any]", found)
 
 
-def _count_pass_tokens(op: Op, leaf: int, lengths: Lengths) -> int | None:
+def _count_pass_tokens(compiled: Op, leaf: int, lengths: Lengths) -> int | None:
     """Return the tokens that one pass reads of a source."""
-    below = next((each for each in op.inputs if leaf in each.leaves), None)
-    if op.leaf == leaf and op.size is not None:
+    below = next((each for each in compiled.inputs if leaf in each.leaves), None)
+    if compiled.leaf == leaf and compiled.size is not None:
         out = np.zeros(len(lengths.by_leaf), np.int64)
-        op.tokens(op.size, lengths, out)
+        compiled.tokens(compiled.size, lengths, out)
         return int(out[leaf])
     return None if below is None else _count_pass_tokens(below, leaf, lengths)
 
 
-def _resolve_current_pass(op: Op) -> Op:
+def _resolve_current_pass(compiled: Op) -> Op:
     """Return the mixture at the end of the first pass, of one that was changed during the run."""
-    return [era.mix for era in op.eras if not era.epoch][-1] if isinstance(op, ErasOp) else op
+    return (
+        [era.mix for era in compiled.eras if not era.epoch][-1]
+        if isinstance(compiled, ErasOp)
+        else compiled
+    )
 
 
-def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
-    """Distribute a share among the leaves below an op."""
-    op = _resolve_current_pass(op)
-    if isinstance(op, MixOp):
-        even = np.ones(len(op.inputs)) / len(op.inputs)
+def _distribute_share(
+    compiled: Op, samples: int, share: float, out: npt.NDArray[np.float64]
+) -> None:
+    """Distribute a share among the leaves below a compiled step."""
+    compiled = _resolve_current_pass(compiled)
+    if isinstance(compiled, MixOp):
+        even = np.ones(len(compiled.inputs)) / len(compiled.inputs)
         parts = (
-            compute_target_shares(op.schedule, samples)
-            if isinstance(op.schedule, Mixture)
+            compute_target_shares(compiled.schedule, samples)
+            if isinstance(compiled.schedule, Mixture)
             else even
         )
-        for each, part in zip(op.inputs, parts.tolist(), strict=True):
+        for each, part in zip(compiled.inputs, parts.tolist(), strict=True):
             _distribute_share(each, max(1, round(samples * part)), share * part, out)
-    elif op.leaf is not None and not op.inputs:
-        out[op.leaf] += share
-    if op.only_input is not None:
-        _distribute_share(op.only_input, samples, share, out)
+    elif compiled.leaf is not None and not compiled.inputs:
+        out[compiled.leaf] += share
+    if compiled.only_input is not None:
+        _distribute_share(compiled.only_input, samples, share, out)

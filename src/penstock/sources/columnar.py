@@ -518,7 +518,10 @@ def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[
     ) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise make_storage_error(error, path) from error
-        raise DataError(f"cannot be read: {error}", where=_name_rows(path, indices)) from error
+        reason = str(error)
+        if isinstance(error, import_arrow().ArrowInvalid | OSError):  # truncated or damaged
+            reason = f"{reason.rstrip('.')}; write or copy it again"
+        raise DataError(f"cannot be read: {reason}", where=_name_rows(path, indices)) from error
 
 
 def _name_rows(path: Path, indices: Ints | None) -> str:

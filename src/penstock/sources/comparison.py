@@ -71,18 +71,18 @@ def compare_sources(
         if (
             adopt
             and then.get("length") != mine.get("length")
-            and (grown := _grown(name, source, then))
+            and (grown := _describe_growth(name, source, then))
         ):
             notes.append(grown)
             continue
         notes += [] if adopt else note_changed_functions(then, mine)
-        other, unknown = different(then, mine)
+        other, unknown = list_differing_parts(then, mine)
         if "rows" in other and "rows" in mine and (is_in_memory(source) or not has_digest(source)):
             mine = {
                 **mine,
                 "rows": mask_varying_digests(str(mine["rows"]), partial(_rows_again, source)),
             }
-            other, unknown = different(then, mine)
+            other, unknown = list_differing_parts(then, mine)
         if other:
             refused.append(f"{name!r}: other {' and '.join(other)}")
         elif unknown:
@@ -171,7 +171,7 @@ def mask_varying_digests(digests: str, read: Callable[[], str], times: int = 12)
     )
 
 
-def different(then: SourceFacts, now: SourceFacts) -> tuple[list[str], bool]:
+def list_differing_parts(then: SourceFacts, now: SourceFacts) -> tuple[list[str], bool]:
     """The parts in which the data of a source differs, and whether its rows could not be
     compared."""
     parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
@@ -185,7 +185,7 @@ def different(then: SourceFacts, now: SourceFacts) -> tuple[list[str], bool]:
     return told if told or equal else parts, equal is None
 
 
-def _grown(name: str, given: Source | Shards, then: SourceFacts) -> str | None:
+def _describe_growth(name: str, given: Source | Shards, then: SourceFacts) -> str | None:
     """Describe a source that has more rows than before; raise an error if its first rows differ."""
     source, before = cast("Source", given), cast("int", then["length"])
     rows = len(source)

@@ -100,7 +100,8 @@ class CompositeStore:
         full = self._known_or_new(name).full
         if full == name != strip_digest(name):
             raise ConfigError(
-                f"{name}: the login or the query of this URL is not stored: give the full URL"
+                f"{name}: this process does not know the login or query of this URL: pass the "
+                "full URL"
             )
         return full
 

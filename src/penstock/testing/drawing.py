@@ -203,7 +203,7 @@ def _append_random_map(_d: _StrategyChoices, _n: Any, f: _DrawnRecipe, _k: int) 
 
 
 def _append_map_with_index(_d: _StrategyChoices, _n: Any, f: _DrawnRecipe, _k: int) -> _DrawnRecipe:
-    return f.then("map_with_index", r.placed)
+    return f.then("map_with_index", r.split_by_position)
 
 
 def _append_skip_map(_d: _StrategyChoices, _n: Any, f: _DrawnRecipe, _k: int) -> _DrawnRecipe:

@@ -47,7 +47,7 @@ def paired(x: Any) -> tuple[Any, int]:
     return x, number(x) % 7
 
 
-def placed(i: int, x: Any) -> tuple[int, Any]:
+def split_by_position(i: int, x: Any) -> tuple[int, Any]:
     return int(i), x
 
 

@@ -418,7 +418,10 @@ def identify_tokenizer(tokenizer: Any) -> str:
     if content is not None:
         return _digest_bytes(content)
     if _names_file(path):
-        raise ConfigError(f"there is no tokenizer {name!r}")
+        raise ConfigError(
+            f"the tokenizer file {name!r} is missing: check the path, or give a folder or the name "
+            "of a model on the Hub"
+        )
     return name
 
 
@@ -515,7 +518,10 @@ def _load_tokenizer(path: Path) -> Any:
     name = display_path(path)
     package = "tokenizers" if path.is_file() else "transformers"
     if package == "transformers" and _names_file(path) and (is_remote(path) or not path.is_dir()):
-        raise ConfigError(f"there is no tokenizer {name!r}")
+        raise ConfigError(
+            f"the tokenizer file {name!r} is missing: check the path, or give a folder or the name "
+            "of a model on the Hub"
+        )
     if package == "tokenizers" and path.suffix == ".model":
         package = "sentencepiece"
     try:

@@ -103,8 +103,8 @@ def infer_columns(dataset: BaseDataset[Any]) -> Columns:
                 column_type = _find_stored_types(dataset).get(name, column_type)
             if pa.types.is_null(column_type):
                 raise DataError(
-                    f"the field {name!r} is empty in all of them, so its type is unknown: fill it, or "
-                    "leave it out",
+                    f"the field {name!r} is empty in all of these samples, so its type is unknown: "
+                    "fill it, or leave it out",
                     where=_SCHEMA_LABEL,
                 )
             fields.append(pa.field(name, column_type))

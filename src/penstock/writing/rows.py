@@ -99,8 +99,8 @@ def write_rows(
         ]
     if old_files and not overwrite:
         raise ConfigError(
-            f"{folder} holds {counted(len(old_files), 'file')} of an earlier save: give another "
-            "folder, or overwrite=True, which deletes them"
+            f"{folder} holds {counted(len(old_files), 'file')} of an earlier write_rows: give "
+            "another folder, or overwrite=True, which deletes them"
         )
     with Progress("save rows", total, "rows") as progress:
         save = _write_line_files if format == "jsonl" else _write_table_files

@@ -89,10 +89,13 @@ STAGES: list[tuple[str, Stage]] = [
     ("map", lambda: numbers(6).map(recipes.double)),
     ("map of many", lambda: numbers(6).map(recipes.doubles, batched=4)),
     ("rename", lambda: numbers(6).map(recipes.mapping).rename({"x": "y"})),
-    ("map_with_index", lambda: numbers(6).shuffle(seed=1).map_with_index(recipes.placed)),
+    (
+        "map_with_index",
+        lambda: numbers(6).shuffle(seed=1).map_with_index(recipes.split_by_position),
+    ),
     (
         "map_with_index of a stream",
-        lambda: stream(9).filter(recipes.even).map_with_index(recipes.placed),
+        lambda: stream(9).filter(recipes.even).map_with_index(recipes.split_by_position),
     ),
     ("random_map", lambda: numbers(6).shuffle(seed=1).random_map(recipes.noisy)),
     ("random_map of a stream", lambda: stream(9).filter(recipes.even).random_map(recipes.noisy)),

@@ -83,7 +83,7 @@ KINDS: dict[str, list[Callable[[], ps.Dataset]]] = {
         lambda: numbers().map(recipes.spread),
         lambda: numbers().random_map(recipes.noisy),
         lambda: numbers().random_map(recipes.noisy, seed=1),
-        lambda: numbers().map_with_index(recipes.placed),
+        lambda: numbers().map_with_index(recipes.split_by_position),
         lambda: numbers().map(recipes.mapping),
         lambda: numbers().map(recipes.mapping).with_source(),
     ],

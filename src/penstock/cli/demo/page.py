@@ -12,7 +12,7 @@ from penstock.engine.base.integers import find_distinct_values
 from penstock.explore.run_counts import EventStrip, RunCounts
 from penstock.report import Row, Target, shares
 from penstock.report.full_report import collect_facts
-from penstock.report.page import render_page, render_pictures, render_table
+from penstock.report.page import render_chart_widths, render_page, render_table
 
 from .journal import Record
 from .queries import PlanAnswers
@@ -60,11 +60,11 @@ def write(
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
         (
             "The plan, known before the run",
-            render_pictures(planned, "As planned", strip),
+            render_chart_widths(planned, "As planned", strip),
         ),
         (
             "The run",
-            render_pictures(
+            render_chart_widths(
                 run,
                 "As it ran",
                 EventStrip(changes=sorted(marks.items())),

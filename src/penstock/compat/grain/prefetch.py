@@ -20,14 +20,14 @@ _CLOSE_SECONDS = 0.3  # that closing waits for a running function
 _MAX_TASKS = 64  # that wait for the thread
 
 LazyState: TypeAlias = Callable[[], dict[str, Any]]
-"""Makes the state of an earlier moment."""
+"""Makes the state of an earlier position."""
 
 
 class Resumable(Protocol):
-    """An iterator with a state; `moment` costs nothing until its result is called."""
+    """An iterator with a state; `capture_state` costs nothing until its result is called."""
 
     def __next__(self) -> Any: ...
-    def moment(self) -> LazyState: ...
+    def capture_state(self) -> LazyState: ...
     def load_state_dict(
         self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error", /
     ) -> None: ...
@@ -73,7 +73,7 @@ class PrefetchIterator(Iterator[Any]):
         self._reset()
 
     def _reset(self) -> None:
-        state, pace = self._source.moment(), Pace()
+        state, pace = self._source.capture_state(), Pace()
         ready, tasks = deque[_Item](), deque[tuple[Task, int]]()
         self._unfinished: _Item | None = None
         # delivered: True if the first of the ready items was
@@ -132,7 +132,7 @@ class PrefetchIterator(Iterator[Any]):
     def _make_item(self) -> _Item:
         """Make one item; its sample is kept for another try if `fn` fails."""
         if self._unfinished is None:
-            self._unfinished = _Item(next(self._source), self._source.moment())
+            self._unfinished = _Item(next(self._source), self._source.capture_state())
         value, state = self._unfinished.value, self._unfinished.state
         item = _Item(value if self._fn is None else self._fn(value), state)
         self._unfinished = None
@@ -142,7 +142,7 @@ class PrefetchIterator(Iterator[Any]):
         """Return the state after the last delivered item."""
         return self._state()
 
-    def moment(self) -> LazyState:
+    def capture_state(self) -> LazyState:
         """Return a function that returns the present state later."""
         return self._state
 

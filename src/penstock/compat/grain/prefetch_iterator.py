@@ -29,7 +29,7 @@ class _Resumable:
     def __next__(self) -> Any:
         return self._parent.__next__()
 
-    def moment(self) -> LazyState:
+    def capture_state(self) -> LazyState:
         state = deepcopy(self._parent.get_state())
         return lambda: state
 
@@ -72,7 +72,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator):
 
     def get_state(self) -> Any:
         """Return the state of the parent after the last element delivered."""
-        return self._source.moment()()
+        return self._source.capture_state()()
 
     def set_state(self, state: Any) -> None:
         """Restore a state of the parent.

@@ -466,7 +466,7 @@ def _sources(item: Section, names: Names, prompts: Prompts | None) -> list[Sourc
     sources = dict[tuple[str, ...], SourceEntry]()
     for config in configs or [None]:
         hub = Hub(path, config, _without_slice(split), tuple(files))
-        name = names.of(hub.short if is_hub else config or name_of_path((files or [path])[0]))
+        name = names.of(hub.source_name if is_hub else config or name_of_path((files or [path])[0]))
         paths = item.dataset("path", name, hub, "name", "split", [] if is_hub else files or [path])
         sources.setdefault(
             paths,

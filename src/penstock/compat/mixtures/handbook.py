@@ -73,7 +73,7 @@ def _entry(item: Section, names: Names) -> SourceEntry | None:
         return None
     if weight is not None and weight > 1:
         item.report("weight", "a part of a dataset is at most 1: all of it is read")
-    name = names.of(hub.short)
+    name = names.of(hub.source_name)
     held_out = Splitting(round(1 - weight, 6)) if weight is not None and weight < 1 else None
     paths = paths_of(item, "id", name, hub, "config", "split")
     return SourceEntry(name, paths, columns=tuple(columns) or None, split=held_out)
@@ -119,7 +119,7 @@ def read_mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         for split in splits[number]:
             hub = Hub(str(dataset), configs[number] if configs else None, split)
             name = names.of(
-                name_of_path(str(dataset)) if str(dataset).endswith(FILES) else hub.short
+                name_of_path(str(dataset)) if str(dataset).endswith(FILES) else hub.source_name
             )
             paths = paths_of(top, key, name, hub, "dataset_configs", split_key)
             yield SourceEntry(name, paths, slice=bounds, columns=tuple(columns) or None)

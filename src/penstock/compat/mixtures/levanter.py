@@ -158,7 +158,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
 
 def _default_name(data: Section) -> str:
     setting = data.text("id")
-    return Hub(setting, data.text("name")).short if setting else "train"
+    return Hub(setting, data.text("name")).source_name if setting else "train"
 
 
 def _components(

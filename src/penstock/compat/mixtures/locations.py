@@ -34,7 +34,7 @@ class Hub:
         return (f"hf://datasets/{self.name}{self.part}",)
 
     @property
-    def short(self) -> str:
+    def source_name(self) -> str:
         """The name of a source for this dataset."""
         split = self.split if self.split != "train" else None
         return "-".join(filter(None, (self.name.rsplit("/", 1)[-1], self.config, split)))

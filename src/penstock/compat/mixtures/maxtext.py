@@ -193,7 +193,7 @@ def _of_hub(top: Section, options: Mapping[str, Any]) -> list[SourceEntry]:
     if not path:
         return []
     hub = Hub(path, top.text("hf_name") or None, split, (files,) if files else ())
-    name = Names().of(hub.short)
+    name = Names().of(hub.source_name)
     return [
         SourceEntry(name, top.dataset("hf_path", name, hub, "hf_name", "train_split"), **options)
     ]

@@ -252,7 +252,7 @@ def _texts(
     for number, dataset_name in enumerate(dataset_names):
         if dataset_name not in sources:
             hub = Hub(dataset_name, config, split)
-            name = names.of(hub.short)
+            name = names.of(hub.source_name)
             tokenize = Tokenizing(tokenizer, column) if tokenizer else None
             paths = dataset.dataset(key, name, hub, "hf_dataset_config_name", "hf_dataset_splits")
             sources[dataset_name] = SourceEntry(name, paths, tokenize=tokenize)

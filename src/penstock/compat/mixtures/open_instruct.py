@@ -93,7 +93,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         top.report("dataset_name", "the mixer takes precedence, so this is not read")
     else:
         hub = Hub(top.text("dataset_name") or "", None, "train")
-        name = names.of(hub.short)
+        name = names.of(hub.source_name)
         sources = [SourceEntry(name, paths_of(top, "dataset_name", name, hub, "", ""))]
     if not sources:
         raise nothing(Path(tree.file), "open-instruct")

@@ -143,7 +143,7 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
     hub = Hub(
         str(path), None if path in _KINDS else config, None if of_split else split, tuple(files)
     )
-    name = names.of(name_of_path(files[0] if files else str(path)) if local else hub.short)
+    name = names.of(name_of_path(files[0] if files else str(path)) if local else hub.source_name)
     key = "patterns" if patterns else "path"
     settings = {key: hub.name, "name": config, "split": split}
     nodes = {name: MixtureNode(value, origin.file, origin.line) for name, value in settings.items()}

@@ -181,7 +181,7 @@ def _entry(item: Section, names: Names) -> SourceEntry:
         item.report("data_dir", "the folder within the dataset is lost: set data_files")
     split = None if of_split else plain_split(item, "split", split) or "train"
     hub = Hub(path, item.text("name"), split, tuple(files))
-    name = names.of(hub.short)
+    name = names.of(hub.source_name)
     return SourceEntry(name, paths_of(item, "path", name, hub, "name", "split"), **options)
 
 
@@ -226,5 +226,5 @@ def _named(top: Section, names: Names) -> SourceEntry:
         top.text("dataset_config"),
         plain_split(top, key, top.text(key)) or "train",
     )
-    name = names.of(hub.short)
+    name = names.of(hub.source_name)
     return SourceEntry(name, paths_of(top, "dataset_name", name, hub, "dataset_config", key))

@@ -13,7 +13,7 @@ import numpy as np
 from ...types import Ints
 
 
-class OnePass(NamedTuple):
+class PassSpan(NamedTuple):
     """Pass `epoch`: positions `start` to `stop - 1`."""
 
     epoch: int
@@ -35,7 +35,7 @@ class Passes:
     >>> [passes.start(epoch) for epoch in range(5)]
     [0, 10, 20, 24, 30]
     >>> passes.at(25)
-    OnePass(epoch=3, start=24, size=6)
+    PassSpan(epoch=3, start=24, size=6)
     """
 
     epochs: tuple[int, ...]
@@ -82,27 +82,27 @@ class Passes:
         edges = {0, *self.epochs, *other.epochs}
         return all(self.size(each) == other.size(each) for each in edges if each < epoch)
 
-    def at(self, position: int) -> OnePass:
+    def at(self, position: int) -> PassSpan:
         """Return the pass that holds a position."""
         i = bisect_right(self.starts, position) - 1
         passes = (position - self.starts[i]) // max(self.sizes[i], 1)
         start = self.starts[i] + passes * self.sizes[i]
-        return OnePass(self.epochs[i] + passes, start, self.sizes[i])
+        return PassSpan(self.epochs[i] + passes, start, self.sizes[i])
 
-    def within(self, start: int, stop: int) -> Iterator[OnePass]:
+    def within(self, start: int, stop: int) -> Iterator[PassSpan]:
         """Yield the passes that hold the positions of a range."""
         while start < stop:
             yield (found := self.at(start))
             start = found.stop if found.size else stop
 
     def split(self, positions: Ints) -> tuple[Ints, Ints]:
-        """Return the passes of positions, and their places in the pass."""
+        """Return the passes of positions, and their positions in the pass."""
         if len(self.epochs) == 1:
             return np.divmod(positions, max(self.sizes[0], 1))
         i = np.searchsorted(self.starts[1:], positions, side="right")
         sizes = np.maximum(self.sizes, 1)[i]
-        passes, places = np.divmod(positions - np.asarray(self.starts)[i], sizes)
-        return passes + np.asarray(self.epochs)[i], places
+        passes, offsets = np.divmod(positions - np.asarray(self.starts)[i], sizes)
+        return passes + np.asarray(self.epochs)[i], offsets
 
     def starts_of(self, epochs: Ints) -> Ints:
         """Return the first positions of passes."""

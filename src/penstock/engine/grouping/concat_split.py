@@ -55,9 +55,8 @@ class ConcatSplit:
 
     Every token occurs once and in order, and only the last row of a pass has padding; documents are
     split. With `max_segments` a row is closed, and padded, at that number of documents. `earlier`
-    has the lengths of rows before a change of a run: pairs of a row and the length of rows before
-    it. They are no part of the description. `plan` has the lengths of a schedule; `length` is its
-    last one.
+    lists pairs (row, row length) from before a change of the run; `describe` omits it. `plan` has
+    the lengths of a schedule; `length` is its last one.
 
     >>> from penstock.engine.packing import plan_groups
     >>> plan_groups(ConcatSplit(4), [3, 6]).stop.tolist()

@@ -114,12 +114,12 @@ class DatasetIterator(Shows, Iterator[Any]):
         """Begin to compute the next sample now, and with workers also those after it."""
         self._session.start()
 
-    def moment(self) -> Callable[[], dict[str, Any]]:
+    def capture_state(self) -> Callable[[], dict[str, Any]]:
         """Return a function that returns the present state later.
 
         Costs next to nothing until the function is called, so a state can be taken at every step.
         """
-        return self._session.moment()
+        return self._session.capture_state()
 
     def load_state_dict(
         self,

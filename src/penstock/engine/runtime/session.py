@@ -570,9 +570,9 @@ class Session:
 
     def state(self) -> dict[str, Any]:
         """Return the state after the last delivered item, as small plain JSON."""
-        return self.moment()()
+        return self.capture_state()()
 
-    def moment(self) -> Callable[[], dict[str, Any]]:
+    def capture_state(self) -> Callable[[], dict[str, Any]]:
         """Return a function that returns the present state later; costs next to nothing."""
         text = self.capture_text()
         return lambda: json.loads(text())

@@ -1,7 +1,7 @@
 """Packing by arithmetic: a window takes the documents that begin in a fixed number of tokens.
 
-What begins at a token is a question about sums of lengths. So any row of any pass is known without
-those before, and an endless input is packed like any other.
+Sums of lengths locate any row, so random access needs no earlier row, and an endless input is
+packed like any other.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class WindowPackOp(PackedOp):
             return make_empty_rows(self.depth)
         check_position(int(positions.max()), self.length)
         if not self.together:
-            return self._locate_in_order(positions)
+            return self._locate_single_row_windows(positions)
         epoch, number, place = self._locate_rows(positions)
         parts = list[ProvenanceRows]()
         starts = [0, *(np.flatnonzero((np.diff(epoch) != 0) | (np.diff(number) != 0)) + 1).tolist()]
@@ -237,7 +237,7 @@ class WindowPackOp(PackedOp):
             parts.append(self._rows(self._window(int(epoch[a]), int(number[a])), place[a:b]))
         return join_rows(parts)
 
-    def _locate_in_order(self, positions: Ints) -> ProvenanceRows:
+    def _locate_single_row_windows(self, positions: Ints) -> ProvenanceRows:
         """Locate rows that are windows of their own: those that lie close together at once."""
         rows = find_distinct_values(positions)
         epoch, number, _ = self._locate_rows(rows)
@@ -360,7 +360,7 @@ class WindowPackOp(PackedOp):
         for i in in_order[found[in_order] >= 0].tolist():
             document = int(found[i])
             token, size = self._where(document)
-            rows = self._rows_of(At(document, token), size)
+            rows = self._rows_with_part(At(document, token), size)
             row = int(rows[-1] if last else rows[0])
             if self.together:  # in no order within a window
                 epoch, window, place = self._locate_row(row)
@@ -381,7 +381,7 @@ class WindowPackOp(PackedOp):
         if size is not None and token >= self._pass:
             return None
         if not self.together:
-            return int(self._rows_of(At(document, token), 1)[0])
+            return int(self._rows_with_part(At(document, token), 1)[0])
         number = token // self.windows.span
         while size is None or number < self._many:
             first, _, layout = self._window(0, number)
@@ -398,7 +398,7 @@ class WindowPackOp(PackedOp):
         for document in documents.tolist():
             token, size = self._where(document)
             if size:
-                found.append(self._rows_of(At(document, token), size))
+                found.append(self._rows_with_part(At(document, token), size))
         rows = find_distinct_values(np.concatenate(found))
         return rows[(rows >= low) & (rows < high)]
 
@@ -434,7 +434,7 @@ class WindowPackOp(PackedOp):
         out[self._some(at.document, 1)[0].leaf[0]] += self._until(token, at) - at.token
         return out
 
-    def _rows_of(self, at: At, size: int) -> Ints:
+    def _rows_with_part(self, at: At, size: int) -> Ints:
         """The rows that hold a part of a document."""
         epoch = at.document // self.input.size if self.input.size else 0
         token = at.token - (epoch * self._pass if epoch else 0)

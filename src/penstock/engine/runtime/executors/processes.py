@@ -27,7 +27,13 @@ from ...base.machine import measure_resident_memory
 from ...streams.job import Job, UnitResult
 from .connection import Connection, Descriptor
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
-from .serialization import Serialized, deserialize, deserialize_error, refuse_unpicklable, serialize
+from .serialization import (
+    Serialized,
+    deserialize,
+    deserialize_error,
+    make_unpicklable_error,
+    serialize,
+)
 from .shared_memory import create_shared_memory, view_ranges
 
 BOOT = (
@@ -235,7 +241,7 @@ def _serialize(value: Any) -> Serialized:
     try:
         return serialize(value)
     except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
-        raise refuse_unpicklable("processes", error) from error
+        raise make_unpicklable_error("processes", error) from error
 
 
 _transports: weakref.WeakSet[ProcessTransport] = weakref.WeakSet()

@@ -17,7 +17,7 @@ from ...base.rows import ProvenanceRows
 from ...base.seams import world
 from ...streams.job import Job, UnitResult
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
-from .serialization import deserialize_error, refuse_unpicklable, serialize_error
+from .serialization import deserialize_error, make_unpicklable_error, serialize_error
 
 START_SECONDS = 20.0
 """Seconds after which the log says why actors have not started."""
@@ -122,7 +122,7 @@ class RayTransport:
         try:
             return [_ray().put(job)]  # a reference in a list is passed as it is
         except (TypeError, AttributeError) as error:
-            raise refuse_unpicklable("ray", error) from error
+            raise make_unpicklable_error("ray", error) from error
 
     def serialize_values(self, values: list[Any] | None) -> Any:
         return values

@@ -82,7 +82,7 @@ def deserialize(pickled: Any, buffers: Sequence[Any]) -> Any:
     return pickle.loads(pickled, buffers=buffers)
 
 
-def refuse_unpicklable(executor: str, error: Exception) -> ConfigError:
+def make_unpicklable_error(executor: str, error: Exception) -> ConfigError:
     """Return the error for functions or sources that cannot be sent to workers."""
     return ConfigError(
         f"executor={executor!r}: the functions and sources cannot be sent to another process: "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-class Held:
+class SavablePipeline:
     """Iterates `made`; its state comes from `made` itself or from the iterator, under the names its
     library uses.
 

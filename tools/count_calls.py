@@ -1,9 +1,9 @@
 """Count the calls and files that a user's request passes through in the package.
 
-`python tools/walks.py [--json]` counts calls of functions that the package defines, for requests
+`python tools/count_calls.py [--json]` counts calls of functions that the package defines, for requests
 that matter. It also counts their files, and the moves: calls from one file of the package into
 another. Comprehensions and lambdas belong to the function around them; a generator is called once.
-`PYTHONPATH=other/src python tools/walks.py` counts another checkout.
+`PYTHONPATH=other/src python tools/count_calls.py` counts another checkout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import penstock as ps
 PACKAGE = str(Path(ps.__file__).parent)
 
 
-class Walk:
+class CallCounts:
     """Calls of functions of the package while `fn` runs, on all threads."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class Walk:
             FrameType
         ]()  # so that no other frame takes the place of one that was counted
 
-    def _event(self, frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
+    def _event(self, called: FrameType, event: str, _: Any) -> None:
+        code = called.f_code
         if (
             event != "call"
             or not code.co_filename.startswith(PACKAGE)
@@ -48,15 +48,15 @@ class Walk:
         ):
             return
         if code.co_flags & inspect.CO_GENERATOR:
-            if id(frame) in self._generators:
+            if id(called) in self._generators:
                 return
-            self._generators.add(id(frame))
-            self._kept.append(frame)
+            self._generators.add(id(called))
+            self._kept.append(called)
         file = code.co_filename.removeprefix(PACKAGE + "/")
         name = f"{file}:{code.co_qualname}"
         self.calls[name] = self.calls.get(name, 0) + 1
         self.files.add(file)
-        above = frame.f_back
+        above = called.f_back
         while above is not None and not (above.f_code.co_filename.startswith(PACKAGE)):
             above = above.f_back
         if (
@@ -65,7 +65,7 @@ class Walk:
         ):
             self.moves[came, file] = self.moves.get((came, file), 0) + 1
 
-    def of(self, fn: Callable[[], Any]) -> Walk:
+    def of(self, fn: Callable[[], Any]) -> CallCounts:
         threading.setprofile(self._event)
         sys.setprofile(self._event)
         try:
@@ -75,7 +75,7 @@ class Walk:
             threading.setprofile(None)  # pyright: ignore[reportArgumentType]
         return self
 
-    def told(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int]:
         return {
             "calls": sum(self.calls.values()),
             "files": len(self.files),
@@ -163,7 +163,7 @@ def adopted() -> Callable[[], Any]:
     return request
 
 
-def asked() -> Callable[[], Any]:
+def ask_plan() -> Callable[[], Any]:
     ds = mixed()
     return lambda: ds.plan.at(83)
 
@@ -174,7 +174,7 @@ REQUESTS: dict[str, Callable[[], Callable[[], Any]]] = {
     "filter + pack in lanes, 2 workers: the first batch": lanes_with_workers,
     "set_weights": new_weights,
     "adopt a state in a mixture with a new source": adopted,
-    "plan.at(step)": asked,
+    "plan.at(step)": ask_plan,
 }
 
 
@@ -184,16 +184,20 @@ def main() -> int:
     parser.add_argument("--who", action="store_true", help="which functions were called how often")
     given = parser.parse_args()
     first_batch()()  # what is imported late is imported now
-    walks = {name: Walk().of(made()) for name, made in REQUESTS.items()}
+    counts_by_request = {name: CallCounts().of(made()) for name, made in REQUESTS.items()}
     if given.json:
-        print(json.dumps({name: walk.told() for name, walk in walks.items()}, indent=1))
+        print(
+            json.dumps(
+                {name: counts.to_json() for name, counts in counts_by_request.items()}, indent=1
+            )
+        )
         return 0
     print(f"{'calls':>7}{'files':>7}{'moves':>7}")
-    for name, walk in walks.items():
-        told = walk.told()
+    for name, counts in counts_by_request.items():
+        told = counts.to_json()
         print(f"{told['calls']:>7}{told['files']:>7}{told['moves']:>7}  {name}")
         if given.who:
-            for called, times in sorted(walk.calls.items(), key=lambda each: -each[1])[:40]:
+            for called, times in sorted(counts.calls.items(), key=lambda each: -each[1])[:40]:
                 print(f"{times:>28}  {called}")
     return 0
 

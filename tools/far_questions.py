@@ -2,7 +2,7 @@
 processor time. A row
 of whole documents is paid for with the packing of its window: 1,024 rows of 8,192 tokens.
 
-python tools/far.py [--unit tokens]
+python tools/far_questions.py [--unit tokens]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 import penstock as ps
 
-SOURCES, DOCUMENTS, FAR = 60, 200_000, 10**12
+SOURCES, DOCUMENTS, FIRST_ROW = 60, 200_000, 10**12
 APART = 1024 + 3  # rows: more than a window
 
 
@@ -39,7 +39,7 @@ def dataset(method: Any, unit: Any) -> ps.Dataset:
     return ps.mix(flows, weights, seed=1, unit=unit).pack(8192, method)
 
 
-def asked(ask: Callable[[int], Any], times: int) -> float:
+def time_question(ask: Callable[[int], Any], times: int) -> float:
     """The milliseconds of one question, of the processor; each is another, so that nothing is
     remembered."""
     found = list[float]()
@@ -57,10 +57,10 @@ def figures(method: str, unit: str, times: int = 9) -> dict[str, float]:
     are about passes with known sums.
     """
     ds = dataset(method, unit)
-    plan, rows = ds.plan, [FAR + i * APART for i in range(3 * times + 1)]
+    plan, rows = ds.plan, [FIRST_ROW + i * APART for i in range(3 * times + 1)]
     keys = {row: plan.at(row)[0] for row in rows[:times]}
     plan.at(rows[-1])
-    out = {"at": asked(lambda i: plan.at(rows[times + i] + 1), times)}
+    out = {"at": time_question(lambda i: plan.at(rows[times + i] + 1), times)}
     found = [
         plan.find(key.source, key.index, within=range(row, row + 1)) for row, key in keys.items()
     ]
@@ -70,7 +70,7 @@ def figures(method: str, unit: str, times: int = 9) -> dict[str, float]:
         plan.find(keys[rows[i]].source, keys[rows[i]].index, within=range(rows[i], rows[i] + 1))
 
     plan.at(rows[-1])
-    out["find"] = asked(find, times)
+    out["find"] = time_question(find, times)
     with ps.Loader(ds) as loader:
         states = list[Any]()
         for row in rows[2 * times :]:
@@ -82,7 +82,7 @@ def figures(method: str, unit: str, times: int = 9) -> dict[str, float]:
             next(iter(loader))
 
         resume(times)
-        out["resume"] = asked(resume, times)
+        out["resume"] = time_question(resume, times)
     return out
 
 
