@@ -36,7 +36,7 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 20_642,
+    "engine code lines": 20_647,
     "largest file of the engine": 605,
     "small files of the engine": 18,
     "protocol members": 85,

@@ -172,7 +172,7 @@ def mask_varying_digests(digests: str, read: Callable[[], str], times: int = 12)
 
 
 def list_differing_parts(then: SourceFacts, now: SourceFacts) -> tuple[list[str], bool]:
-    """The parts in which the data of a source differs, and whether its rows could not be
+    """List the parts in which the data of a source differs, and whether its rows could not be
     compared."""
     parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
     parts = [part for part in parts if part != FUNCTIONS]

@@ -45,11 +45,12 @@ def require_small_row_group(
         size: Bytes of the file.
     """
     footer, schema = file.metadata.row_group(group), file.schema
+    read, all_read = set(names), any("." in name for name in names)
+    columns = [footer.column(number) for number in range(footer.num_columns)]
     chunks = [
-        _Chunk(footer.column(number), schema.column(number), footer.num_rows)
-        for number in range(footer.num_columns)
-        if footer.column(number).path_in_schema.partition(".")[0] in names
-        or any("." in name for name in names)
+        _Chunk(column, schema.column(number), footer.num_rows)
+        for number, column in enumerate(columns)
+        if all_read or column.path_in_schema.partition(".")[0] in read
     ]
     # Texts of a large file are not measured: that may take as long as decoding them.
     ignored = MAX_UNPACK_RATIO * size

@@ -195,6 +195,8 @@ def find_common_type(left: Any, right: Any) -> Any:
     >>> find_common_type(pa.int32(), pa.uint32()), find_common_type(pa.int64(), pa.float32())
     (DataType(int64), DataType(double))
     """
+    if left == right:
+        return left
     pa, types = import_arrow(), import_arrow("pyarrow.types")
     left_kind, right_kind = (
         describe_column_types(pa.schema([("x", kind)]), ["x"])["x"] for kind in (left, right)

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-# Link-local addresses, and those that hand out credentials: AWS, Oracle, Alibaba, Azure, Google.
+# Link-local and site-local addresses, and those that hand out credentials: AWS, Oracle, Alibaba,
+# Azure, Google, Scaleway.
 _METADATA_NETWORKS = tuple(
     ip_network(address)
     for address in (
         "169.254.0.0/16",
         "fe80::/10",
+        "fec0::/10",
         "fd00:ec2::/32",
+        "fd00:c1::a9fe:a9fe",
+        "fd00:42::42",
         "192.0.0.192",
         "100.100.100.200",
         "168.63.129.16",

@@ -15,7 +15,7 @@ from ..changes.adopt import (
     make_moved_error,
     with_other_rows,
 )
-from ..changes.edits import Edit
+from ..changes.edits import Edit, changed
 from ..changes.next_pass import (
     begin_streams_with_next_pass,
     begin_with_next_pass,
@@ -25,7 +25,7 @@ from ..changes.next_pass import (
     without_last_limit,
 )
 from ..changes.row_lengths import find_other_lengths, keep_row_lengths
-from ..steps.batch import rows_of_lanes
+from ..steps.batch import rows_of_lanes, tail_of
 from ..steps.limit import migrate_lanes
 from ..steps.paths import Migration
 from ..steps.step import Builder, Step
@@ -82,8 +82,7 @@ class Adoption:
             require_adopted_passes(base, changes, before, saved.epoch)
         if self.indexed:
             self._require_orders()
-            if saved.next_pass and not have_same_orders(saved.pipeline, base.description()):
-                raise StateError("adopt: the pipeline orders samples of earlier passes differently")
+            self._require_earlier_passes(tail_of(changed(base, changes)).rows)
         migration = Migration(adopted.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
 
@@ -116,6 +115,14 @@ class Adoption:
             ]
         if moved:
             raise make_moved_error(moved)
+
+    def _require_earlier_passes(self, tree: Step) -> None:
+        """Raise `StateError` at the end of a pass if the pipeline orders earlier passes otherwise."""
+        saved, passes = self.saved, Builder(tree).op(tree).passes
+        if saved.position and (passes is None or passes.size(saved.epoch) > saved.position):
+            return  # a longer limit continues the pass
+        if saved.next_pass and not have_same_orders(saved.pipeline, self.base.description()):
+            raise StateError("adopt: the pipeline orders samples of earlier passes differently")
 
     def with_other_rows(self, changes: Changes) -> Changes:
         """Return the changes of a run of positions whose sources may have other numbers of rows."""
