@@ -40,7 +40,10 @@ def test_packed_plans_with_a_schedule(
     target = open_target(folder / "m.yaml")
     rows = {row.source: row for row in shares.rows(target, target.horizon(None))}
     assert target.indexed == (method != "first_fit")
-    assert all(row.share == pytest.approx(row.requested, abs=0.012) for row in rows.values())
+    off = (
+        0.03 if method == "best_fit" else 0.008
+    )  # the horizon cuts a window, whose rows are shuffled
+    assert all(row.share == pytest.approx(row.requested, abs=off) for row in rows.values())
     if (
         unit == "tokens"
     ):  # half the run a and b alike, then b and c one to three; or on a ramp from here to there
