@@ -146,7 +146,7 @@ def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> No
     again = CompositeStore(storage.LocalStore())
     with storage.override_world(store=again):
         again.learn_url("sftp://far/d/0.jsonl", "sftp://far/d/0.jsonl")
-        with pytest.raises(ConfigError, match="give the full URL"):
+        with pytest.raises(ConfigError, match="pass the full URL"):
             find(found[1])
 
 
