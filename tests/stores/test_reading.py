@@ -344,7 +344,7 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
         name = display_path(urls[0])
         with (
             storage.override_world(store=CompositeStore(storage.LocalStore())),
-            pytest.raises(ConfigError, match="give the full URL"),
+            pytest.raises(ConfigError, match="pass the full URL"),
         ):
             ps.read(name)
 

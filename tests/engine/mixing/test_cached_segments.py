@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -90,7 +90,11 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_loaded_segments_equal_computed_ones(seed: int, stop: Any, max_epochs: Any) -> None:
     cache = Cache()
     options: Any = {"max_epochs": max_epochs} if stop in (None, "restart") else {"stop": stop}
-    want = answers(mixture(None, seed, **options))
+    try:
+        want = answers(mixture(None, seed, **options))
+    except ps.ConfigError as error:
+        assert "start only later" in str(error)
+        reject()  # all sources with weight end before the others begin
     assert answers(mixture(cache, seed, **options)) == want
     assert answers(mixture(cache, seed, **options)) == want
     assert len(cache.stored) < 2
