@@ -35,7 +35,8 @@ def test_any_step_of_the_second_pass(method: str, tmp_path_factory: pytest.TempP
         patch.setattr(block_totals, "MIN_CACHED_SAMPLES", MANY // 8)
         found = many.dataset(MANY, False, method).repeat()
         row = found.plan.at(step)
-        assert sum(sample.stop - sample.start for sample in row) == 8192
+        tokens_in_row = sum(sample.stop - sample.start for sample in row)
+        assert tokens_in_row == 8192 if method == "concat_split" else 8000 < tokens_in_row <= 8192
         assert {sample.epoch for sample in row} <= {0, 1, 2}
         assert step in found.plan.find(
             row[0].source, row[0].index, within=range(step - 1, step + 2)

@@ -470,7 +470,7 @@ def test_a_path_that_does_not_exist_is_an_error(repository: Path) -> None:
 
 def test_the_committed_allowances_are_of_rules_and_sorted() -> None:
     committed = json.loads((ROOT / words.ALLOWED).read_text(encoding="utf-8"))
-    assert set(committed) == {"note", "allowed"} and "--strict" in committed["note"]
+    assert set(committed) == {"note", "allowed"} and committed["note"] == words.NOTE
     assert set(committed["allowed"]) <= set(words.RULES)
     for by_path in committed["allowed"].values():
         assert list(by_path) == sorted(by_path) and all(count > 0 for count in by_path.values())

@@ -268,7 +268,7 @@ BAD = {
     "chat:\n  tokenizer: t.json\n  max_length: 0": (3, "chat.max_length", "at least 1"),
     "chat:\n  tokenizer: t.json\n  variables: x": (3, "chat.variables", "a mapping"),
     "chat:\n  tokenizer: t.json\n  roles: [x]": (3, "chat.roles", "a mapping"),
-    "chat: {tokenizer: gone.json}": (1, "chat.tokenizer", "no tokenizer file"),
+    "chat: {tokenizer: gone.json}": (1, "chat.tokenizer", "gone.json' is missing: check the path"),
     "chat: {template: chatml}": (1, "chat", "'tokenizer' is missing"),
     "tokenize: {tokenizer: t.json}\nchat: {tokenizer: t.json}": (2, "chat", "remove one of"),
     "chat: {tokenizer: bare.json, template: chatml}": (1, "chat.template", "lacks the tokens"),
