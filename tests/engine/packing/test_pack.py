@@ -941,7 +941,9 @@ def test_documents_that_are_read_the_slower_way_are_logged(
 def test_a_text_before_the_tokens_is_named_not_measured(tmp_path: Path) -> None:
     pq.write_table(pa.table({"lang": ["de"] * 2, "ids": [[1, 2, 3], [4]]}), tmp_path / "a.parquet")
     for ds in (ps.read(tmp_path / "a.parquet"), ps.read(tmp_path / "a.parquet", lengths="ids")):
-        with pytest.raises(ps.DataError, match="feature 'lang' (is a|has type) str.*name it in unpacked="):
+        with pytest.raises(
+            ps.DataError, match="feature 'lang' (is a|has type) str.*name it in unpacked="
+        ):
             next(iter(ds.pack(8)))
 
 
