@@ -861,7 +861,7 @@ def test_the_end_of_a_pass_ends_an_epoch_too() -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_no_epoch_is_empty_if_epochs_divide_a_pass(dataset: ps.Dataset, ranks: int) -> None:
     options: dict[str, Any] = {"epoch_length": 2 * ranks, "remainder": "keep", "world_size": ranks}
-    options |= {} if dataset.flow.reason_not_indexed is None else {"lanes": 2}
+    options |= {} if dataset.tree.reason_not_indexed is None else {"lanes": 2}
 
     def open_loaders() -> list[ps.Loader]:
         return [ps.Loader(dataset, rank=rank, **options) for rank in range(ranks)]

@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
             rows_of(self.ds, k, len(found), lanes=lanes) for k, found in enumerate(self.want)
         ]
         # Lanes whose rows are batched last: how the rows of a step come to be in batches depends on the ranks.
-        self.batched = not self.indexed and self.ds.flow.in_tail
+        self.batched = not self.indexed and self.ds.tree.in_tail
         self.all = [Counter[Any]()] * count
         self.keeps = whole(recipe) == recipe
         if self.batched and not self.endless:

@@ -134,7 +134,7 @@ def pipeline(name: str) -> ps.Dataset:
 
 def open_run(name: str, ranks: int) -> list[ps.Loader]:
     ds = pipeline(name)
-    lanes = None if ds.flow.reason_not_indexed is None else ROWS
+    lanes = None if ds.tree.reason_not_indexed is None else ROWS
     return [ps.Loader(ds, rank=rank, world_size=ranks, lanes=lanes) for rank in range(ranks)]
 
 
@@ -213,7 +213,7 @@ def test_an_excluded_document_is_never_trained_on_again(name: str, ranks: int, l
         assert rows_of(found, "tokens") == rows_of(hidden, "tokens")
         ids = [CausalLM(("labels",))(batch)["labels"] for step in found for batch in step]
         assert not tokens & {token for labels in ids for token in labels.ravel().tolist()}
-    if (reason := pipeline(name).flow.reason_not_indexed) is not None:
+    if (reason := pipeline(name).tree.reason_not_indexed) is not None:
         assert "stream" in name, reason
         return
     assert removal.row == BEFORE * ROWS
@@ -737,7 +737,7 @@ def test_no_row_from_the_named_one_on_has_a_removed_document(
     pipeline: Pipeline, before: int, several: bool, data: st.DataObject
 ) -> None:
     ds = pipeline.dataset
-    is_indexed = ds.flow.reason_not_indexed is None
+    is_indexed = ds.tree.reason_not_indexed is None
     lanes = None if is_indexed else data.draw(st.sampled_from([1, 1, 3]))
     note(f"{pipeline.steps} {lanes}")
     loader, plain = ps.Loader(ds, lanes=lanes), ps.Loader(ds, lanes=lanes)

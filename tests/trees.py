@@ -241,8 +241,8 @@ class Grown:
     def is_empty(self) -> bool:
         """Return whether it is known to give nothing: such a flow is neither mixed nor repeated for ever."""
         return (
-            self.ds.flow.reason_not_indexed is None
-            and not self.ds.flow.is_endless
+            self.ds.tree.reason_not_indexed is None
+            and not self.ds.tree.is_endless
             and len(self.ds) == 0
         )
 
@@ -255,7 +255,7 @@ class Grown:
     def then_random(self, draw: Draw, method: str, *args: Any, **options: Any) -> Grown:
         """Add a random step, which has a name in one of three cases."""
         name = draw(
-            st.sampled_from([None, None, *sorted({"x", "y", "z"} - self.ds.flow.step_names)[:1]])
+            st.sampled_from([None, None, *sorted({"x", "y", "z"} - self.ds.tree.step_names)[:1]])
         )
         return self.then(method, *args, **options, **({} if name is None else {"name": name}))
 
@@ -575,10 +575,10 @@ def streamed(draw: Draw) -> Grown:
             flow = of(("mix", inputs, 0, (("stop", stop),)))
         else:
             if kind == "concat":  # no input follows an endless one
-                flows.sort(key=lambda each: each.ds.flow.is_endless)
+                flows.sort(key=lambda each: each.ds.tree.is_endless)
                 *first, last = flows
                 flows = [
-                    each.then("limit", 9) if each.ds.flow.is_endless else each for each in first
+                    each.then("limit", 9) if each.ds.tree.is_endless else each for each in first
                 ] + [last]
             flow = of((kind, tuple(each.tree for each in flows)))
     for _ in range(draw(st.integers(0, 3))):
@@ -639,8 +639,8 @@ def _step(draw: Draw, flow: Grown) -> Grown:
         case "skip":
             return flow.then("skip", draw(st.integers(0, 3)))
         case "repeat":
-            return flow if flow.ds.flow.is_endless else flow.then("repeat", draw(st.integers(1, 3)))
-        case "for_ever" if not flow.ds.flow.is_endless and not flow.is_empty():
+            return flow if flow.ds.tree.is_endless else flow.then("repeat", draw(st.integers(1, 3)))
+        case "for_ever" if not flow.ds.tree.is_endless and not flow.is_empty():
             return flow.then("repeat")
         case "batch":
             return flow.then("batch", draw(st.integers(1, 4)), draw(st.booleans()), collate=list)

@@ -24,7 +24,7 @@ APART = 1024 + 3  # rows: more than a window
 
 def dataset(method: Any, unit: Any) -> ps.Dataset:
     """The packed mixture."""
-    flows, weights = dict[str, ps.Dataset](), dict[str, float]()
+    sources, weights = dict[str, ps.Dataset](), dict[str, float]()
     for i in range(SOURCES):
         sizes = (
             np.random.default_rng(i).lognormal(np.log(600) - 0.5, 1.0, DOCUMENTS).astype(np.int64)
@@ -32,11 +32,11 @@ def dataset(method: Any, unit: Any) -> ps.Dataset:
         )
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         tokens = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint16), (int(offsets[-1]),), (0,))
-        flows[f"s{i:02}"], weights[f"s{i:02}"] = (
+        sources[f"s{i:02}"], weights[f"s{i:02}"] = (
             ps.from_tokens(tokens, offsets, name=f"s{i:02}").shuffle(),
             1 + i % 7,
         )
-    return ps.mix(flows, weights, seed=1, unit=unit).pack(8192, method)
+    return ps.mix(sources, weights, seed=1, unit=unit).pack(8192, method)
 
 
 def time_question(ask: Callable[[int], Any], times: int) -> float:

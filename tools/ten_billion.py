@@ -75,14 +75,14 @@ def dataset(many: int, full: bool, method: Any) -> Any:
     import penstock as ps
 
     buckets = None if full else 1024
-    flows = {
+    sources = {
         name: ps.from_sequence(Hashed(n, salt), name=name).shuffle(seed=1, buckets=buckets)
         for name, n, salt in (("code", many // 4, 1), ("web", many - many // 4, 2))
     }
     schedule = ps.Schedule(
         [(0, {"code": 1, "web": 4}), (many // 2, {"code": 1, "web": 1})], "linear"
     )
-    return ps.mix(flows, schedule, seed=2, stop="all_exhausted").pack(T, method)
+    return ps.mix(sources, schedule, seed=2, stop="all_exhausted").pack(T, method)
 
 
 def own_memory() -> float:

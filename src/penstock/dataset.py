@@ -1,4 +1,4 @@
-"""The dataset: one public class over the tree of nodes, with a method for every step."""
+"""The dataset: one public class over the tree of steps, with a method for every step."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     specification, `docs/semantics.md`, has the exact semantics of each step.
 
     Args:
-        flow: the tree of nodes. Users begin with `ps.read` and similar functions, which build it.
+        tree: the tree of steps. Users begin with `ps.read` and similar functions, which build it.
         seed: seed of random steps that have no seed of their own.
 
     Raises:
@@ -153,17 +153,17 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     (2, [16, 25], [[0, 1, 4, 9], [16, 25]])
     """
 
-    def __init__(self, flow: Step, seed: int | None = None) -> None:
-        if not hasattr(flow, "__dataclass_fields__"):
-            raise make_not_dataset_error("Dataset", flow)
-        self.flow = flow
-        self._seed, self._compiled = seed, Compiled(flow)
+    def __init__(self, tree: Step, seed: int | None = None) -> None:
+        if not hasattr(tree, "__dataclass_fields__"):
+            raise make_not_dataset_error("Dataset", tree)
+        self.tree = tree
+        self._seed, self._compiled = seed, Compiled(tree)
 
     def _shown(self) -> Shown:
-        return shown(f"Dataset{length(self._compiled)}", self.flow)
+        return shown(f"Dataset{length(self._compiled)}", self.tree)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dataset, (self.flow, self._seed)
+        return Dataset, (self.tree, self._seed)
 
     def _with(self, step: Step, /) -> Dataset:
         dataset = Dataset(step, self._seed)
@@ -205,21 +205,21 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         >>> ps.mix({"c": c, "ab": inner}, loss_weights={"ab": 0.5}).loss_weights
         (0.25, 0.5, 1.0)
         """
-        return _list_loss_weights(self.flow)
+        return _list_loss_weights(self.tree)
 
     @property
     def _compiled_step(self) -> Op:
-        self.flow.require_indexed("this", "iterate over the dataset instead")
+        self.tree.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.op
 
     @cached_property
     def _size(self) -> int | None:
-        self.flow.require_indexed("this", "iterate over the dataset instead")
+        self.tree.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.size
 
     @hide_unknown_length
     def __len__(self) -> int:
-        self.flow.require_indexed(
+        self.tree.require_indexed(
             "len()",
             f"count with sum(1 for _ in ds), or filter files by ps.read(paths, where=...) {_TRAINERS}",
         )
@@ -248,7 +248,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 f"ds.to_arrow()[{index!r}] for the column, or ds[0][{index!r}] of one sample"
             )
         position = operator.index(cast("int", index))
-        self.flow.require_indexed(f"ds[{position}]", "write ds.head(n), or iterate")
+        self.tree.require_indexed(f"ds[{position}]", "write ds.head(n), or iterate")
         self._check_bounds(position, position)
         if position < 0:
             position += self._size or 0
@@ -256,7 +256,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
 
     def __getitems__(self, indices: Indices) -> list[Any]:
         """Return several samples at once; torch's DataLoader calls this method."""
-        self.flow.require_indexed("ds[[...]], ds.__getitems__", "iterate over the dataset instead")
+        self.tree.require_indexed("ds[[...]], ds.__getitems__", "iterate over the dataset instead")
         return to_list(self._values(self._positions(indices, "ds[{}]")))
 
     def _values(self, positions: Ints) -> Sequence[Any]:
@@ -343,7 +343,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             )
         if window is not None:
             window = check_int(window, "shuffle(window={})", 1, MAX_POSITION)
-            if self.flow.reason_not_indexed is not None:
+            if self.tree.reason_not_indexed is not None:
                 return self._fold(WindowShuffle(window), _one, _only, self._seed_of(seed), name)
             return self._reorder(WindowShuffle(window), seed, name)
         self._require_indexed("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
@@ -355,7 +355,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             order = BucketShuffle(check_int(buckets, "shuffle(buckets={})", 1, MAX_POSITION))
             return self._reorder(order, seed, name)
         if block is None:
-            if (found := single_source(self.flow)) is not None:
+            if (found := single_source(self.tree)) is not None:
                 warn_of_full_shuffle(found[0].source, found[0].name)
             return self._reorder(Shuffle(), seed, name)
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
@@ -417,22 +417,22 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         ['a', 'b', 'a', 'b']
         """
         epochs = None if epochs is None else check_int(epochs, "repeat({})", 0)
-        if self.flow.reason_not_indexed is not None:
+        if self.tree.reason_not_indexed is not None:
             if not reshuffle:
-                self.flow.require_indexed(
+                self.tree.require_indexed(
                     "repeat(reshuffle=False)",
                     "repeat with reshuffling, or before that step",
                 )
-            if self.flow.is_endless:
+            if self.tree.is_endless:
                 raise ConfigError(_ENDLESS_ALREADY)
-            return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
-        size = self.compiled.of(with_global_step(self.flow, 1)).size  # at most so many
+            return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.tree, epochs))
+        size = self.compiled.of(with_global_step(self.tree, 1)).size  # at most so many
         if size is None:
             raise ConfigError(_ENDLESS_ALREADY)
         if size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
         check_position(size, epochs or 1)
-        return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
+        return self._with(Reorder(self.tree, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def repeat_each(self, n: int) -> Dataset:
         """Repeat each sample `n` times, adjacent; for example a group of rollouts per prompt.
@@ -450,12 +450,12 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         ['a', 'a', 'a', 'b', 'b', 'b']
         """
         n = check_int(n, "repeat_each({})", 1)
-        self.flow.require_indexed(
+        self.tree.require_indexed(
             "repeat_each()",
             "use .flat_map(lambda sample: [sample] * n), or put it before that step",
         )
         check_position(self._size or 0, n)
-        return self._with(Reorder(self.flow, RepeatEach(n)))
+        return self._with(Reorder(self.tree, RepeatEach(n)))
 
     def slice(self, *bounds: int | None) -> Dataset:
         """Slice the dataset: `ds.slice(start, stop, step)` is `ds[start:stop:step]`.
@@ -496,7 +496,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     @property
     def _seeded_node(self) -> Step:
         # A fixed set must not depend on later steps, so its seeds are fixed here.
-        return self.flow.seeded(self._seed or 0)
+        return self.tree.seeded(self._seed or 0)
 
     def split(
         self,
@@ -547,8 +547,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 )
             columns = _parse_columns(column, "split(column={!r})")
             share = _parse_column_share(held_out, column)
-            flows = _split_files(self.flow, share, columns)
-            if flows is None:
+            trees = _split_files(self.tree, share, columns)
+            if trees is None:
                 self._require_indexed("split(column=...)", _SPLIT_REMEDY)
                 first, second = map(self._fixed_set, self._split_by_columns(share, columns))
                 _warn_of_empty_part(first, second, columns)
@@ -559,8 +559,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 raise ConfigError(
                     "split(): the dataset is endless; split it before .repeat() or mix"
                 )
-            flows = _split_by_position(self._seeded_node, self._size, held_out, by, seed)
-        train, test = map(self._with, flows)
+            trees = _split_by_position(self._seeded_node, self._size, held_out, by, seed)
+        train, test = map(self._with, trees)
         if column is not None:
             _warn_of_empty_part(train, test, _parse_columns(column, "split(column={!r})"))
         return train, test
@@ -622,8 +622,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         values = self._read_column_values(call, names)
         parts = choose_parts(values, names, min_size, rest, only)
         rows = zip(parts.items(), values.find_rows(parts.values()), strict=True)
-        leaf, _ = single_source(self.flow) or (None, ())
-        if leaf is None or leaf is not self.flow or not has_columns(source := leaf.source):
+        leaf, _ = single_source(self.tree) or (None, ())
+        if leaf is None or leaf is not self.tree or not has_columns(source := leaf.source):
             return {name: self._fixed_set(Pick(indices)) for (name, _), indices in rows}
         return {
             name: self._with(replace(leaf, source=keep_part(source, part, indices)))
@@ -694,9 +694,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         [1, 3, 5]
         """
         n = check_int(n, "limit({})", 0)
-        if self.flow.reason_not_indexed is None:
+        if self.tree.reason_not_indexed is None:
             return self._sliced(slice(0, n))
-        return self._with(Limit(self.flow, n))
+        return self._with(Limit(self.tree, n))
 
     def skip(self, n: int) -> Dataset:
         """Skip the first `n` samples of each pass; a slice if the dataset is indexed and finite.
@@ -715,12 +715,12 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         [3, 4]
         """
         n = check_int(n, "skip({})", 0)
-        if self.flow.reason_not_indexed is not None:
-            return self._with(SkipFirst(self.flow, n) if n else self.flow)
+        if self.tree.reason_not_indexed is not None:
+            return self._with(SkipFirst(self.tree, n) if n else self.tree)
         if self._size is not None:
             return self._sliced(slice(n, None))
         check_position(n)
-        return self._with(Reorder(self.flow, Gap(0, n)))
+        return self._with(Reorder(self.tree, Gap(0, n)))
 
     def concat(self, *others: Dataset) -> Dataset:
         """Concatenate datasets, one after the other.
@@ -826,7 +826,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         batched_fn = Batched(
             _require_callable(fn, "map"),
             check_int(batched, "map(batched={})", 1),
-            to_columns if reads_columns(unchanged_sources(self.flow), "map") else None,
+            to_columns if reads_columns(unchanged_sources(self.tree), "map") else None,
         )
         return self._apply(Map, batched_fn)
 
@@ -860,7 +860,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         >>> list(ps.from_sequence("ab").map_with_index(lambda i, x: f"{i}{x}"))
         ['0a', '1b']
         """
-        if self.flow.reason_not_indexed is None:
+        if self.tree.reason_not_indexed is None:
             return self._apply(MapWithIndex, fn)
         return (
             Dataset(make_counter())
@@ -895,7 +895,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         """
         fn, seed = _require_callable(fn, "random_map"), self._seed_of(seed)
         return self._with(
-            RandomMap(self.flow, fn, seed=seed, name=self._step_name("random_map", name))
+            RandomMap(self.tree, fn, seed=seed, name=self._step_name("random_map", name))
         )
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
@@ -990,7 +990,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         False
         """
         seed = check_int(seed, "seed({})")
-        return Dataset(self.flow.seeded(seed), seed)
+        return Dataset(self.tree.seeded(seed), seed)
 
     # ------------------------------------------------------------ groups
 
@@ -1039,19 +1039,19 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 "of all ranks together"
             )
         over_ranks = n is None
-        if rows_by_step(self.flow):
+        if rows_by_step(self.tree):
             raise ConfigError(
                 "batch: the batches of batch(global_batch_size=Schedule(...)) are the steps of a "
                 "run; leave out this batch, or put it first"
             )
-        if over_ranks and shares_batches(self.flow):
+        if over_ranks and shares_batches(self.tree):
             raise ConfigError(
                 "batch(global_batch_size=...): the dataset has global batches already; leave out "
                 "one of the two"
             )
         by_step: RowsByStep | None = None
         if isinstance(global_batch_size, Schedule):
-            by_step = plan_batches(self.flow, global_batch_size)
+            by_step = plan_batches(self.tree, global_batch_size)
             n = check_int(by_step[0][1], "batch(global_batch_size={})", 1, BATCH)
         elif n is None:
             n = check_int(global_batch_size, "batch(global_batch_size={})", 1, BATCH)
@@ -1061,11 +1061,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         if (
             stack is not None
             and collate not in (list, tuple)
-            and reads_columns(unchanged_sources(self.flow), "batch")
+            and reads_columns(unchanged_sources(self.tree), "batch")
         ):
             stack = Collated(stack, to_columns)
         size = BatchSize(n, drop_remainder, over_ranks, by_step)
-        return self._with(make_batches(self.flow, size, stack))
+        return self._with(make_batches(self.tree, size, stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Regroup the rows of batches into batches of `n` rows.
@@ -1084,7 +1084,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         """
         n = check_int(n, "rebatch({})", 1, BATCH)
         return self._with(
-            Map(Group(self.flow, Rebatch(n, drop_remainder), Sizer(leading_size)), join_parts)
+            Map(Group(self.tree, Rebatch(n, drop_remainder), Sizer(leading_size)), join_parts)
         )
 
     def shuffle_buffer(
@@ -1280,7 +1280,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             untrained,
         )
         fold = packing.fold() if plan is None else packing.plan_fold(plan)
-        require_ids_fit(self.flow, packing.token_dtype, f"pack({packing.length})")
+        require_ids_fit(self.tree, packing.token_dtype, f"pack({packing.length})")
         name = self._step_name("pack", name)
 
         sizer = packing.sizer
@@ -1295,7 +1295,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 groups.require_cuts()
             return Map(groups.with_seed(self._seed), packing)
 
-        return self._with(pack_each_source(self.flow, pack))
+        return self._with(pack_each_source(self.tree, pack))
 
     def pack_features(
         self,
@@ -1345,7 +1345,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )
         return self._with(
-            pack_each_source(self.flow, lambda documents: Map(Group(documents, fold), rows))
+            pack_each_source(self.tree, lambda documents: Map(Group(documents, fold), rows))
         )
 
     def fold(
@@ -1387,7 +1387,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     ) -> Dataset:
         sizer = Sizer(_require_callable(size, "size"), by_length=size is len)
         groups = Group(
-            self.flow, require_protocol(fold, Fold, "fold()"), sizer, seed=seed, name=name
+            self.tree, require_protocol(fold, Fold, "fold()"), sizer, seed=seed, name=name
         )
         return self._with(
             Map(groups.with_seed(self._seed), _ValueBuilder(_require_callable(build, "build")))
@@ -1441,10 +1441,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     # ------------------------------------------------------------ helpers
 
     def _apply(self, step: type[FunctionStep], fn: Callable[..., Any]) -> Dataset:
-        return self._with(step(self.flow, _require_callable(fn, step.METHOD)))
+        return self._with(step(self.tree, _require_callable(fn, step.METHOD)))
 
     def _reorder(self, order: Order, seed: int | None, name: str | None) -> Dataset:
-        return self._with(Reorder(self.flow, order, seed=self._seed_of(seed), name=name))
+        return self._with(Reorder(self.tree, order, seed=self._seed_of(seed), name=name))
 
     def _step_name(self, step: str, name: str | None) -> str | None:
         """Check the name of a random step: steps of one chain need distinct names."""
@@ -1452,7 +1452,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             return None
         if not name:
             raise ConfigError(f"{step}(name=''): a name has at least one character")
-        if name in self.flow.step_names:
+        if name in self.tree.step_names:
             raise ConfigError(
                 f"{step}(name={name!r}): an earlier step has this name already; give each step its "
                 "own name"
@@ -1463,7 +1463,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         return self._seed if seed is None else check_int(seed, "seed={}")
 
     def _require_indexed(self, step: str, remedy: str) -> None:
-        self.flow.require_indexed(step, remedy)
+        self.tree.require_indexed(step, remedy)
 
 
 # ---------------------------------------------------------------- picklable functions of the steps
@@ -1711,7 +1711,7 @@ def _list_loss_weights(root: Step) -> tuple[float, ...]:
 def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
     datasets = require_datasets(step, datasets)
     return Mix(
-        tuple(dataset.flow for dataset in datasets),
+        tuple(dataset.tree for dataset in datasets),
         tuple(f"+{i}" for i in range(len(datasets))),
         rule,
     )

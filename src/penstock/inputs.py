@@ -338,10 +338,10 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     [[0, 1, 2, 3], [3, 4, 5, 6]]
     """
     (dataset,) = require_datasets("windows", (store,))
-    leaf, _ = single_source(dataset.flow) or (None, ())
+    leaf, _ = single_source(dataset.tree) or (None, ())
     if (
         leaf is None
-        or leaf is not dataset.flow
+        or leaf is not dataset.tree
         or not isinstance(leaf.source, JoinedFiles | Tokens)
     ):
         raise ConfigError(
@@ -482,7 +482,7 @@ def mix(
     'aaabbbaaabbb'
     """
     names = _check_input_names(datasets)
-    flows = tuple(datasets[name].flow for name in names)
+    trees = tuple(datasets[name].tree for name in names)
     of_losses = _parse_loss_weights(names, {} if loss_weights is None else loss_weights)
     if rule is not None:
         options = (
@@ -496,7 +496,7 @@ def mix(
         if not names:
             raise ConfigError("mix: no inputs; give at least one dataset")
         drawn_by = By(require_protocol(rule, Mixing, "mix(rule=...)"))
-        return Dataset(Mix(flows, names, drawn_by, of_losses))
+        return Dataset(Mix(trees, names, drawn_by, of_losses))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping "
@@ -523,9 +523,9 @@ def mix(
     key = check_int(seed, "mix(seed={})")
     if unique_fraction is not None:
         shares = _parse_unique_fractions(names, unique_fraction)
-        flows = tuple(
-            use_fraction(name, flow, shares[name], key) if name in shares else flow
-            for name, flow in builtins.zip(names, flows, strict=True)
+        trees = tuple(
+            use_fraction(name, tree, shares[name], key) if name in shares else tree
+            for name, tree in builtins.zip(names, trees, strict=True)
         )
     replacements = Replacements() if count == "settled" else None
     sizer = size_packed(packed)
@@ -547,32 +547,32 @@ def mix(
             "mix(unit='loss_tokens', packed=...): tokens that carry loss are those of documents, "
             "whatever rows add or cut; leave packed out"
         )
-    flow = Mix(flows, names, weighted, of_losses)
+    tree = Mix(trees, names, weighted, of_losses)
     if count == "settled" and (
-        flow.reason_not_indexed is not None
+        tree.reason_not_indexed is not None
         or (stop, unit, caps, one_source_per) != ("restart", "samples", None, 1)
     ):
         raise ConfigError(
             "mix(count='settled') needs indexed inputs and an endless mixture: leave out "
             "max_epochs and one_source_per, and use unit='samples' and stop='restart'"
         )
-    if flow.reason_not_indexed is None:
-        flow = replace(flow, rule=weigh_tokens(cast("Mix", with_global_step(flow, 1)), weighted))
-        dataset = Dataset(flow)
+    if tree.reason_not_indexed is None:
+        tree = replace(tree, rule=weigh_tokens(cast("Mix", with_global_step(tree, 1)), weighted))
+        dataset = Dataset(tree)
         # Compile now, so that bad weights, empty inputs and unknown rules raise here.
-        trial = with_global_step(flow, 1)
+        trial = with_global_step(tree, 1)
         dataset.compiled.of(trial).builder.op(trial)
         return dataset
     if temperature is not None and temperature > 0 and weights is None:
-        streams = [name for name in names if datasets[name].flow.reason_not_indexed is not None]
+        streams = [name for name in names if datasets[name].tree.reason_not_indexed is not None]
         raise ConfigError(
             f"mix(temperature={temperature!r}): the sizes of {join_first(streams)} are not known, "
-            f"because {flow.reason_not_indexed}; give weights instead"
+            f"because {tree.reason_not_indexed}; give weights instead"
         )
-    trial = cast("Mix", with_global_step(flow, 1))
+    trial = cast("Mix", with_global_step(tree, 1))
     trial.stream_history(())
     trial.draws(())
-    return Dataset(flow)
+    return Dataset(tree)
 
 
 def _check_one_source(per: Any) -> int | Literal["global_step"]:

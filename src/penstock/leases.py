@@ -499,7 +499,7 @@ class Compensation:
         """Reopen the run at a cursor, or where it is, if draws were replaced."""
         session = self._session
         if self._must_reopen:
-            session.flow = changed(session.base, session.changes, session.epoch)
+            session.tree = changed(session.base, session.changes, session.epoch)
             session.reopen(session.out.cursor() if cursor is None else cursor)
             self._must_reopen = False
 
@@ -531,12 +531,12 @@ class Compensation:
             *(item for report in reports for item in report["open"]),
             *(item for _, item in not_reached),
         ]
-        before = session.changes, session.flow, self._draws, [*self.log]
+        before = session.changes, session.tree, self._draws, [*self.log]
         try:
             self._replace(lost, furthest, needed)
             self.reopen(furthest)
         except BaseException:
-            session.changes, session.flow, self._draws, self.log = before
+            session.changes, session.tree, self._draws, self.log = before
             self._must_reopen = False
             raise
         self._in_flight.lost.clear()
@@ -612,7 +612,7 @@ class Leases:
     """
 
     def __init__(self, session: Session, fill: Callable[[], object]) -> None:
-        self._compensation = Compensation(session) if counts_settled_items(session.flow) else None
+        self._compensation = Compensation(session) if counts_settled_items(session.tree) else None
         self._session, self._fill = session, fill
         self._values, self._pass_ended = dict[Address, Any](), False
         if session.group:
@@ -733,7 +733,7 @@ class Leases:
 
 def _require_separate_lanes(session: Session) -> None:
     """Raise `ConfigError` if an item belongs to no single lane, or the ends of passes are unknown."""
-    if tail_of(session.flow).batches or rows_of_lanes(session.flow).limit is not None:
+    if tail_of(session.tree).batches or rows_of_lanes(session.tree).limit is not None:
         raise ConfigError(
             "lease() gives the rows one by one if the number of rows depends on the data; leave "
             "out the batch() and the limit() above, and count and batch the rows that you take"
@@ -744,7 +744,7 @@ def _require_separate_lanes(session: Session) -> None:
             f"ranks cannot share out the {counted(session.lanes, 'lane')} of the run; start the "
             "run with lanes= a multiple of every number of ranks that it may have"
         )
-    if session.setting.world_size > 1 and not session.flow.is_endless:
+    if session.setting.world_size > 1 and not session.tree.is_endless:
         raise ConfigError(
             "lease() on several ranks: the number of rows depends on the data, so the ends of the "
             "ranks' passes are unknown; repeat() the dataset, so that it is endless"

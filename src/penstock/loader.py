@@ -183,7 +183,7 @@ class Loader(Shows):
         self._epoch_length, self._remainder = epoch_length, remainder
         if global_batch_size is not None:
             dataset = _batch_globally(dataset, global_batch_size, world_size)
-        self._shares_batches = shares_batches(dataset.flow)
+        self._shares_batches = shares_batches(dataset.tree)
         of_rank = partial(
             step_of_rank,
             world_size=world_size,
@@ -191,7 +191,7 @@ class Loader(Shows):
             epoch_length=epoch_length,
             lanes=lanes,
         )
-        flow, planned = of_rank(dataset.flow), rows_by_step(dataset.flow)
+        tree, planned = of_rank(dataset.tree), rows_by_step(dataset.tree)
         bounds = max_errors, window, None, prefetch_bytes
         setting = RunOptions(
             rank, world_size, lanes, on_error, *bounds, remainder, form, cost=make_cost(balance)
@@ -209,8 +209,8 @@ class Loader(Shows):
         self._loss_tokens: tuple[Compiled, LossTokens] | None = None
         self._lock, self._process = make_lock(), get_pid()
         try:
-            compiled = dataset.compiled.of(flow).timed(self._watch.timing)
-            stages = Stages.of(dataset.flow, planned, of_rank, compiled) if planned else None
+            compiled = dataset.compiled.of(tree).timed(self._watch.timing)
+            stages = Stages.of(dataset.tree, planned, of_rank, compiled) if planned else None
             self._session = Session(compiled, setting, self._executor, UnsettledItems(), stages)
             self._reporter = (
                 self._make_reporter(stats, progress, dataset, executor, profile)
@@ -237,7 +237,7 @@ class Loader(Shows):
         session, setting = self._session, self._session.setting
         fingerprint: str | None = None
         with suppress(Exception):  # a function without a description
-            fingerprint = compute_fingerprint(dataset.flow.description())
+            fingerprint = compute_fingerprint(dataset.tree.description())
         steps: int | None = None
         with suppress(Exception):  # endless, or unknown before the run
             steps = len(self)
@@ -938,7 +938,7 @@ class Loader(Shows):
         """
         with self._locked("stats()"):
             stats = self._watch.stats(self._session)
-        return {**stats, "functions": _function_counts(self._session.flow)}
+        return {**stats, "functions": _function_counts(self._session.tree)}
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers of `stats()` as a flat mapping, for TensorBoard, W&B and similar tools.
@@ -1000,10 +1000,10 @@ class Loader(Shows):
 
 def _batch_globally(dataset: Dataset, size: int | Schedule, world_size: int) -> Dataset:
     """Batch the dataset by global batches; check the size of the batches it has already."""
-    tail, shared = tail_of(dataset.flow), shares_batches(dataset.flow)
+    tail, shared = tail_of(dataset.tree), shares_batches(dataset.tree)
     if not tail.batches:
         return dataset.batch(global_batch_size=size)
-    if isinstance(size, Schedule) or rows_by_step(dataset.flow):
+    if isinstance(size, Schedule) or rows_by_step(dataset.tree):
         raise ConfigError(
             "Loader(global_batch_size=...): the dataset has batches already, and one of the two is "
             "a Schedule; leave out .batch(...), or this option"
@@ -1017,7 +1017,7 @@ def _batch_globally(dataset: Dataset, size: int | Schedule, world_size: int) -> 
             f"{counted(world_size, 'rank')}; leave out .batch(...), or write "
             f".batch(global_batch_size={size})"
         )
-    return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
+    return dataset if shared else Dataset(shared_by_ranks(dataset.tree, world_size))
 
 
 def _function_counts(root: Step) -> dict[str, dict[str, int]]:

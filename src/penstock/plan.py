@@ -391,7 +391,7 @@ def exclude_from_run(session: Session, keys: Keys) -> tuple[Removal, ...]:
     if session.group is None:
         changes = _mask_in_stream(session.compiled_base, before, session.step, keys)
     else:
-        plan = EnginePlan(session.compiled_base, lambda flow: flow, section=session.section)
+        plan = EnginePlan(session.compiled_base, lambda tree: tree, section=session.section)
         changes, entries = plan.find_exclusions(session.state(), keys)
     if changes:
         session.add_changes(changes, entries)
@@ -433,7 +433,7 @@ def _mask_in_stream(
         name: len(source) if is_source(source) else MAX_POSITION for name, source in sources.items()
     }
     asked = group_by_source(keys, sizes)
-    maskable = find_maskable_sources(compiled.flow, compiled.builder)
+    maskable = find_maskable_sources(compiled.tree, compiled.builder)
     if unmasked := sorted(asked.keys() - maskable):
         raise ConfigError(
             f"exclude: the samples of {unmasked[0]!r} come as a stream, and no pack() or Padded "

@@ -62,7 +62,7 @@ def test_every_epoch_has_another_order() -> None:
     assert len({*map(tuple, orders)}) == 3 and len({*map(tuple, map(sorted, orders))}) == 1
     shuffled.set_epoch(1)
     assert read(shuffled) == orders[1]
-    with ps.Loader(ps.Dataset(shuffled._ex_iterable.flow)) as loader:
+    with ps.Loader(ps.Dataset(shuffled._ex_iterable.tree)) as loader:
         assert [[row["x"] for row in loader] for _ in range(3)] == orders  # passes of a loader
 
 

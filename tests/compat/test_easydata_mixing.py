@@ -282,7 +282,7 @@ class Owner:
 
     def __init__(self, data: Any) -> None:
         self.data, self.rows = data, iter(data)
-        self.waiting: Any = ps.Loader(ps.Dataset(data._ex_iterable.flow), lanes=1).state_dict()
+        self.waiting: Any = ps.Loader(ps.Dataset(data._ex_iterable.tree), lanes=1).state_dict()
 
     def __iter__(self) -> Owner:
         return self

@@ -178,7 +178,7 @@ def test_face_is_core() -> None:
         (grain.MapDataset.concatenate([ga, gb]), a.concat(b)),
         (ex.WindowShuffleMapDataset(ga, window_size=10, seed=4), a.shuffle(4, window=10)),
     ]  # fmt: skip
-    there = grain.MapDataset.range(3).to_iter_dataset().core.flow.fn  # pyright: ignore[reportAttributeAccessIssue]
+    there = grain.MapDataset.range(3).to_iter_dataset().core.tree.fn  # pyright: ignore[reportAttributeAccessIssue]
     for face, core in pairs:
         left, right = (
             iter(face.to_iter_dataset(INLINE)),

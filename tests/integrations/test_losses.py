@@ -200,7 +200,7 @@ def test_loss_weights_change_no_order_and_may_change_at_a_resume() -> None:
     plain, weighed = make(None), make({"a": 2})
     assert plain.loss_weights == (1, 1) and weighed.loss_weights == (2, 1)
     assert list(plain[:100]) == list(weighed[:100])
-    assert plain.flow.description() == weighed.flow.description()
+    assert plain.tree.description() == weighed.tree.description()
     batches = iter(loader := ps.Loader(plain.batch(4)))
     for _ in range(5):
         next(batches)

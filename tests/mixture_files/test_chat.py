@@ -98,7 +98,7 @@ def test_a_file_gives_packed_rows_with_masks(chats: Path, write: Any) -> None:
     wanted = ps.mix(inputs, {"a": 2, "b": 1}, seed=3).map(remove_dropped, may_skip=True)
     wanted = wanted.pack(64, "first_fit").batch(global_batch_size=2)
     ds = ps.load(path)
-    assert ds.flow.description() == wanted.flow.description()
+    assert ds.tree.description() == wanted.tree.description()
     got = rows_of(ds, 8)
     same(got, rows_of(wanted, 8))
     assert got[0]["tokens"].shape == got[0]["loss_mask"].shape == (2, 64)
@@ -184,7 +184,7 @@ def test_all_settings_reach_the_chat(chats: Path, write: Any) -> None:
     )
     ds = ps.load(path)
     wanted = ps.mix({"a": ps.read(chats / "a.jsonl", name="a").shuffle().map(chat)})
-    assert ds.flow.description() == wanted.flow.description()
+    assert ds.tree.description() == wanted.tree.description()
     same(rows_of(ds, 1), [chat({"dialog": dialog, "id": 7})])
     assert check_round_trip(model, path) == []
 
@@ -194,7 +194,7 @@ def test_it_is_written_back(text: str, chats: Path, write: Any) -> None:
     ds = ps.load(write(text))
     ps.dump(ds, chats / "again.yaml")
     again = ps.load(chats / "again.yaml")
-    assert again.flow.description() == ds.flow.description()
+    assert again.tree.description() == ds.tree.description()
     assert "tokenizer: t.json" in (chats / "again.yaml").read_text()
 
 

@@ -22,8 +22,8 @@ from penstock.mixture_files.write import format_yaml
 def round_trip(ds: ps.Dataset, path: Path) -> str:
     ps.dump(ds, path)
     again = ps.load(path)
-    assert compute_fingerprint(again.flow.description()) == compute_fingerprint(
-        ds.flow.description()
+    assert compute_fingerprint(again.tree.description()) == compute_fingerprint(
+        ds.tree.description()
     )
     for got, want in zip(islice(again, 60), islice(ds, 60), strict=True):
         np.testing.assert_equal(got, want)
@@ -175,7 +175,7 @@ def test_a_description_comes_back(data: Path, write: Any) -> None:
 
 def test_a_model_of_a_dataset_builds_to_it(data: Path) -> None:
     ds = ps.mix(sources(data))
-    assert build(describe_dataset(ds)).flow.description() == ds.flow.description()
+    assert build(describe_dataset(ds)).tree.description() == ds.tree.description()
 
 
 SCALARS = st.one_of(

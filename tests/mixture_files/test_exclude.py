@@ -66,7 +66,7 @@ def test_another_file_of_keys_is_another_pipeline(data: Path, write: Any) -> Non
     found = list[Any]()
     for keys in ([["code", 1]], [["code", 2]], [["code", 2], ["code", 2]]):
         keyed(data, keys)
-        found.append(ps.load(write(MIXTURE)).flow.description())
+        found.append(ps.load(write(MIXTURE)).tree.description())
     assert found[0] != found[1] and found[1] == found[2]
 
 

@@ -133,7 +133,7 @@ def test_and_those_that_are_none(write: Any, text: str) -> None:
 def test_it_comes_back(tokens: Path, write: Any, rest: str, horizon: str) -> None:
     ds = ps.load(write(f"{SOURCES}{rest}horizon: {{{horizon}}}"))
     ps.dump(ds, tokens / "again.yaml")
-    assert ps.load(tokens / "again.yaml").flow.description() == ds.flow.description()
+    assert ps.load(tokens / "again.yaml").tree.description() == ds.tree.description()
     assert "horizon" in (tokens / "again.yaml").read_text()
 
 

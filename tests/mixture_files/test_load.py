@@ -18,8 +18,8 @@ from penstock.testing import assert_resumes
 
 
 def same(ds: ps.Dataset, other: ps.Dataset, n: int = 200) -> None:
-    assert compute_fingerprint(ds.flow.description()) == compute_fingerprint(
-        other.flow.description()
+    assert compute_fingerprint(ds.tree.description()) == compute_fingerprint(
+        other.tree.description()
     )
     for got, want in zip(islice(ds, n), islice(other, n), strict=True):
         np.testing.assert_equal(got, want)
@@ -479,7 +479,7 @@ def test_steps_of_one_source(data: Path, write: Any, tokenizer: Path) -> None:
         ps.load(write(inner))
     tokens = f"tokenize: {{tokenizer: {tokenizer}}}\npack: {{length: 16}}\n"
     packed = ps.load(write(text + tokens + "global_batch_size: 4"))
-    assert packed.flow.reason_not_indexed and next(iter(packed))["tokens"].shape == (4, 16)
+    assert packed.tree.reason_not_indexed and next(iter(packed))["tokens"].shape == (4, 16)
     with pytest.raises(ps.ConfigError, match="give steps or tokens"):
         ps.load(write(text + tokens + "global_batch_size: 4\nhorizon: {samples: 50}"))
     amounts = "one_source_per: 4\nsources: {code: {path: code, epochs: 2}, text: {path: text, epochs: 1}}\n"

@@ -61,7 +61,7 @@ def test_amounts_are_converted(masks: Any, write: Any) -> None:
     }
     sources = SOURCES.replace("weight: 1", "tokens: 10k").replace("weight: 3", "epochs: 2")
     ds = ps.load(write(f"unit: loss_tokens\n{sources}"))
-    rule: Any = ds.flow
+    rule: Any = ds.tree
     weights = dict(rule.rule.weights)
     assert weights["a"] == pytest.approx(10_000 / means["a"][0] * means["a"][1])
     assert weights["b"] == pytest.approx(600 * means["b"][1])

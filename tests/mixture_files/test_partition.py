@@ -46,7 +46,7 @@ def write(folder: Path, web: str, above: str = "") -> Path:
 
 
 def describe(ds: ps.Dataset) -> str:
-    return compute_fingerprint(ds.flow.description())
+    return compute_fingerprint(ds.tree.description())
 
 
 def read_parts(folder: Path, columns: Any, **options: Any) -> dict[str, ps.Dataset]:

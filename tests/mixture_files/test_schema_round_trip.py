@@ -173,8 +173,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_loads_again(ds: ps.Dataset, folder: Path, rows: int = 0) -> None:
     ps.dump(ds, folder / "again.yaml")
     again = ps.load(folder / "again.yaml")
-    assert compute_fingerprint(again.flow.description()) == compute_fingerprint(
-        ds.flow.description()
+    assert compute_fingerprint(again.tree.description()) == compute_fingerprint(
+        ds.tree.description()
     )
     for got, wanted in zip(islice(again, rows), islice(ds, rows), strict=True) if rows else ():
         np.testing.assert_equal(got, wanted)

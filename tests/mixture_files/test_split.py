@@ -54,7 +54,7 @@ def test_the_file_means_the_calls(data: Path, write: Any) -> None:
     train = ps.mix(halves(data, 0), weights, seed=3, max_epochs={"code": 3})
     assert list(ps.load(path).limit(300)) == list(train.limit(300))
     held_out = ps.mix(halves(data, 1), seed=3, stop="all_exhausted", temperature=1.0)
-    assert ps.load(path, part="held_out").flow.description() == held_out.flow.description()
+    assert ps.load(path, part="held_out").tree.description() == held_out.tree.description()
 
 
 def test_every_row_is_in_one_part(data: Path, write: Any) -> None:
@@ -85,7 +85,7 @@ def test_nothing_held_out_says_so(write: Any) -> None:
 def test_it_comes_back(data: Path, side: int) -> None:
     ds = ps.mix({**halves(data, side), "third": ps.read(data / "code").split(7)[side]}, seed=1)
     ps.dump(ds, data / "again.yaml")
-    assert ps.load(data / "again.yaml").flow.description() == ds.flow.description()
+    assert ps.load(data / "again.yaml").tree.description() == ds.tree.description()
     text = (data / "again.yaml").read_text()
     assert "held_out: 20%" in text and "held_out: 7" in text and "hash: [" in text
 

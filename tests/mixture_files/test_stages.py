@@ -36,11 +36,11 @@ def inputs(data: Path) -> dict[str, ps.Dataset]:
 
 def test_weights_within_weights(data: Path, write: Any) -> None:
     by_hand = ps.mix(inputs(data), {"a": 20.0, "b": 70.0, "c": 10.0})
-    assert ps.load(write(GROUPED)).flow.description() == by_hand.flow.description()
+    assert ps.load(write(GROUPED)).tree.description() == by_hand.tree.description()
     outside = GROUPED.replace(
         "b: {path: text, group: text}", "b: {path: text, weight: 70}"
     ).replace(", text: 70", "")
-    assert ps.load(write(outside)).flow.description() == by_hand.flow.description()
+    assert ps.load(write(outside)).tree.description() == by_hand.tree.description()
 
 
 def test_a_group_may_be_weighed_by_sizes(write: Any) -> None:
@@ -67,8 +67,8 @@ def test_stages_are_a_schedule(data: Path, write: Any) -> None:
     ]
     points = [(0, w[0]), (80, w[0]), (399, w[1]), (400, w[2]), (600, w[2]), (800, w[3])]
     by_hand = ps.Schedule(points, ["step", "linear", "step", "step", "cosine"])
-    assert ps.load(path).flow.description() == (
-        ps.mix(inputs(data), by_hand).limit(800).batch(4, collate=list).flow.description()
+    assert ps.load(path).tree.description() == (
+        ps.mix(inputs(data), by_hand).limit(800).batch(4, collate=list).tree.description()
     )
 
 
@@ -81,8 +81,8 @@ def test_a_warm_up_begins_with_the_weights_of_the_file(data: Path, write: Any) -
         [(0, {"a": 20, "b": 70, "c": 10}), (200, {"a": 0, "b": 70, "c": 0})], ["linear"]
     )
     assert (
-        ps.load(path).flow.description()
-        == ps.mix(inputs(data), begun).limit(1_000).flow.description()
+        ps.load(path).tree.description()
+        == ps.mix(inputs(data), begun).limit(1_000).tree.description()
     )
 
 
@@ -143,7 +143,7 @@ def test_a_description_comes_back_and_so_does_the_dataset(data: Path, write: Any
     ]
     ds = ps.mix(inputs(data), ps.Schedule(points, ["cosine", "step"]))
     ps.dump(ds, data / "dataset.yaml")
-    assert ps.load(data / "dataset.yaml").flow.description() == ds.flow.description()
+    assert ps.load(data / "dataset.yaml").tree.description() == ds.tree.description()
 
 
 WRONG = {

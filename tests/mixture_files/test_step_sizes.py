@@ -128,9 +128,9 @@ def test_a_file_is_the_pipeline_that_one_would_write(folder: Path) -> None:
     batches = ps.Schedule({0: 4, int(steps[1]): 8}, unit="steps")
     by_hand = rows.limit(15 * 4 + 45 * 8).batch(global_batch_size=batches)
     loaded = ps.load(write(folder, STAGES))
-    assert loaded.flow.description() == by_hand.flow.description()
+    assert loaded.tree.description() == by_hand.tree.description()
     ps.dump(loaded, folder / "again.yaml")
-    assert ps.load(folder / "again.yaml").flow.description() == by_hand.flow.description()
+    assert ps.load(folder / "again.yaml").tree.description() == by_hand.tree.description()
     assert read_shapes(folder / "again.yaml", 2) == walk(STAGES)
 
 
@@ -490,8 +490,8 @@ def test_stages_of_sizes_leave_the_weights(folder: Path) -> None:
         assert read_shapes(path) == [(4, 32)] * 10 + [(4, 64)] * 50
         tables = change(stages=None, sources=sources, **settings)
         tables["pack"] = {"length": {"points": {0: 32, 10: 64}}}
-        loaded = ps.load(path).flow.description()
-        assert loaded == ps.load(write(folder, tables)).flow.description()
+        loaded = ps.load(path).tree.description()
+        assert loaded == ps.load(write(folder, tables)).tree.description()
 
 
 def test_fractions_place_weights_too(folder: Path) -> None:

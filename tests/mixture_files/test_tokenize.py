@@ -83,7 +83,7 @@ def test_tokens_come_back_with_masks_and_counts(chats: Path) -> None:
             dropped[skip.reason] += 1
     assert min(dropped.values()) > 5
     found = ps.read(chats.parent / "store" / "a")
-    assert len(found) == len(wanted) == counts["a"].documents and found.flow.lengths_known
+    assert len(found) == len(wanted) == counts["a"].documents and found.tree.lengths_known
     for one, other in zip(found, wanted, strict=True):
         assert one.keys() == {"tokens", "loss_mask"}
         assert one["tokens"].dtype == np.int32 and one["loss_mask"].dtype == np.bool_

@@ -65,7 +65,7 @@ def test_rows_equal_those_of_a_file(kind: str, tmp_path: Path) -> None:
 def test_rows_stay_columns() -> None:
     ds = ps.read(table(0, 100))
     order = np.arange(99, 0, -3)
-    block = ds.flow.source.block(order)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    block = ds.tree.source.block(order)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     assert isinstance(block, RecordBatchRows) and len(block) == len(order)
     columns = ps.read(table(0, 100), rows="columns")
     doubled = columns.map(lambda columns: {"twice": columns["id"] * 2}, batched=8)
@@ -114,7 +114,7 @@ def test_hub_datasets(tmp_path: Path) -> None:
     ds = ps.read(shuffled)
     assert [row["x"] for row in ds] == list(shuffled["x"]) and ds.columns == ["x", "tokens"]
     assert ds[5]["tokens"].tolist() == shuffled[5]["tokens"]
-    assert ps.read(shuffled, lengths="tokens").flow.lengths_known
+    assert ps.read(shuffled, lengths="tokens").tree.lengths_known
     assert [row["x"] for row in pickle.loads(pickle.dumps(ds))] == list(shuffled["x"])
     assert ds.to_arrow()["x"].to_pylist() == list(shuffled["x"])
     formatted = ps.read(hub.with_format("numpy"))
@@ -174,7 +174,7 @@ def test_an_empty_table() -> None:
     ds = ps.read(pa.table({"x": pa.array([], pa.int64())}))
     assert len(ds) == 0 and ds.columns == ["x"] and list(ds) == []
     assert ds.to_arrow().schema == pa.schema({"x": pa.int64()})
-    assert isinstance(ps.from_sequence(pa.table({"x": [1]})).flow.source, ArrowTable)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    assert isinstance(ps.from_sequence(pa.table({"x": [1]})).tree.source, ArrowTable)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
 class WideFrame(Frame):

@@ -114,7 +114,7 @@ def test_the_parts_of_a_loop(
         wanted["rest"] = sorted(i for name in rare for i in ids[name])
     assert [*parts] == [*wanted]
     assert {name: list_ids(part) for name, part in parts.items()} == wanted
-    assert all(part.flow.reason_not_indexed is None for part in parts.values())
+    assert all(part.tree.reason_not_indexed is None for part in parts.values())
     fixed = (
         ds.partition_by(columns, only=[*wanted.keys() - {"rest"}], rest="rest")
         if wanted.keys() - {"rest"}
@@ -136,7 +136,7 @@ def test_a_part_of_a_part_and_of_a_selection(folder: Path) -> None:
     wanted = [r["id"] for r in ROWS[30:] if r["lang"] == "de" and r["quality"] != 1]
     assert list_ids(part) == wanted
     assert list_ids(pickle.loads(pickle.dumps(part))) == wanted
-    source: Any = part.flow.describe()
+    source: Any = part.tree.describe()
     assert source["where"] == {"id": {"min": 30}}
     assert source["parts"][0] == {"lang": "de"} and source["parts"][1]["not"]["count"] == 1
 
@@ -145,7 +145,7 @@ def test_steps_behind_a_part(folder: Path) -> None:
     """A part reads single columns again, and is split by values, like other files."""
     ds = ps.read(f"{folder}/*.parquet", cache=folder / "cache")
     part = ds.partition_by("lang")["de"]
-    source: Any = getattr(part.flow, "source")  # noqa: B009
+    source: Any = getattr(part.tree, "source")  # noqa: B009
     assert isinstance(source, SelectedRows)
     ids = source.column_alone("id")
     assert ids is not None and [row["id"] for row in ids.read(np.arange(len(ids)))] == list_ids(
@@ -165,10 +165,10 @@ def test_lengths_of_a_part(folder: Path) -> None:
     ds = ps.read(f"{folder}/*.parquet", cache=folder / "cache", lengths="tokens")
     parts = ds.partition_by("lang")
     for part in parts.values():
-        source: Any = getattr(part.flow, "source")  # noqa: B009
+        source: Any = getattr(part.tree, "source")  # noqa: B009
         assert list(source.lengths()) == [len(row["tokens"]) for row in part]
     mixture = ps.mix(parts, unit="tokens").map(lambda row: row["tokens"])
-    assert ps.mix(parts, unit="tokens").flow.lengths_known and len(mixture.head(3)) == 3
+    assert ps.mix(parts, unit="tokens").tree.lengths_known and len(mixture.head(3)) == 3
 
 
 def test_the_columns_are_read_once(
@@ -276,8 +276,8 @@ def test_appended_rows_land_in_their_parts(
     now = ps.read(folder).partition_by(columns)
     for name, ids in before.items():
         assert list_ids(now[name])[: len(ids)] == ids
-        source: Any = getattr(now[name].flow, "source")  # noqa: B009
-        old: Any = getattr(first[name].flow, "source")  # noqa: B009
+        source: Any = getattr(now[name].tree, "source")  # noqa: B009
+        old: Any = getattr(first[name].tree, "source")  # noqa: B009
         assert source.digest_of(len(ids)) == {"rows": old.digest()["rows"]}
     fixed = ps.read(folder).partition_by(columns, only=keep, rest="?")
     assert others == (list_ids(fixed["?"])[: len(others)] if others else [])

@@ -35,7 +35,7 @@ def write(
 
 
 def lengths(path: Path | list[Path], **options: object) -> list[int]:
-    found = ps.read(path, lengths="ids", **options).flow.source.lengths()  # type: ignore[arg-type,union-attr]
+    found = ps.read(path, lengths="ids", **options).tree.source.lengths()  # type: ignore[arg-type,union-attr]
     assert found is not None and found[:].dtype == np.int64
     return found[:].tolist()
 
@@ -99,13 +99,13 @@ def test_a_damaged_file_of_lengths_is_refused(tmp_path: Path) -> None:
 def test_what_has_no_lengths_is_refused_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     with pytest.raises(ps.ConfigError, match="lengths='name': the column holds string"):
-        ps.read(path, lengths="name").flow.source.lengths()  # type: ignore[union-attr]
+        ps.read(path, lengths="name").tree.source.lengths()  # type: ignore[union-attr]
     with pytest.raises(ps.ConfigError, match="no column 'idz'"):
-        ps.read(path, lengths="idz").flow.source.lengths()  # type: ignore[union-attr]
+        ps.read(path, lengths="idz").tree.source.lengths()  # type: ignore[union-attr]
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"ids": [1]}\n')
     with pytest.raises(ps.ConfigError, match="only Parquet and Arrow"):
-        ps.read(lines, lengths="ids").flow.source.lengths()  # type: ignore[union-attr]
+        ps.read(lines, lengths="ids").tree.source.lengths()  # type: ignore[union-attr]
 
 
 def test_a_row_without_a_list_is_refused(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_counts_are_kept_by_what_the_tokenizer_holds(texts: tuple[Path, Path]) -
 
 
 def lengths_by(folder: Path, tokens: Any, **options: Any) -> list[int]:
-    found = counted(folder, tokens, **options).flow.source.lengths()  # type: ignore[union-attr]
+    found = counted(folder, tokens, **options).tree.source.lengths()  # type: ignore[union-attr]
     assert found is not None
     return found[:].tolist()
 
@@ -299,7 +299,7 @@ def test_how_much_has_to_be_counted_is_told_once_before_it_begins(
 def test_columns_of_nearly_one_name_have_lengths_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a_b": [[1, 2, 3]], "a-b": [[1]], "A_b": [[1, 2]]}), path)
-    found = [ps.read(path, lengths=name).flow.source.lengths()[0] for name in ("a_b", "a-b", "A_b")]  # type: ignore[union-attr,index]
+    found = [ps.read(path, lengths=name).tree.source.lengths()[0] for name in ("a_b", "a-b", "A_b")]  # type: ignore[union-attr,index]
     assert found == [3, 1, 2]
 
 

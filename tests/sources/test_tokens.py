@@ -227,7 +227,7 @@ def test_windows_are_a_source_like_any(stores: Path) -> None:
     def windows() -> ps.Dataset:
         return ps.windows(ps.read(stores / "megatron-short.bin", name="books"), 8)
 
-    assert_source(windows().flow.source, len)  # pyright: ignore[reportAttributeAccessIssue]
+    assert_source(windows().tree.source, len)  # pyright: ignore[reportAttributeAccessIssue]
     one = ps.windows(ps.read(stores / "megatron-short.bin", name="books"), 8, "uint16")
     first, again = one[1], one[1]
     assert np.shares_memory(first, again) and not first.flags.owndata

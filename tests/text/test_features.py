@@ -173,7 +173,7 @@ def test_settings_tell_pipelines_apart() -> None:
         ds.pack_features({"a": 4, "b": 4}, pad=pad, unpacked=unpacked, method=method, align=align)
         for pad, unpacked, method, align in given
     ]
-    assert len({str(each.flow.description()) for each in made}) == len(made)
+    assert len({str(each.tree.description()) for each in made}) == len(made)
 
 
 @pytest.mark.parametrize(

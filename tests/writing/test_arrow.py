@@ -48,7 +48,7 @@ def test_a_token_store_equals_what_it_was_written_from(dtype: str, tmp_path: Pat
     def again() -> ps.Dataset:
         return ps.read(tmp_path / "out", name="docs")
 
-    assert_source(again().flow.source, len)  # pyright: ignore[reportAttributeAccessIssue]
+    assert_source(again().tree.source, len)  # pyright: ignore[reportAttributeAccessIssue]
     assert [(x.dtype, x.tolist()) for x in again()] == [(x.dtype, x.tolist()) for x in ds]
     for rows in (
         lambda ds: ds.shuffle(seed=3).pack(7),
@@ -62,7 +62,7 @@ def test_a_token_store_equals_what_it_was_written_from(dtype: str, tmp_path: Pat
         assert [x.tolist() for x in ps.windows(again(), length)] == [
             x.tolist() for x in ps.windows(ds, length)
         ]
-    first, second = (again().flow.source.read(np.array([3]))[0] for _ in range(2))  # pyright: ignore[reportAttributeAccessIssue]
+    first, second = (again().tree.source.read(np.array([3]))[0] for _ in range(2))  # pyright: ignore[reportAttributeAccessIssue]
     assert first.tolist() == second.tolist() and not first.flags.owndata
 
 

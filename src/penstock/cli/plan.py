@@ -274,7 +274,7 @@ def diff(
     ]
     if not setting_changes:  # equal settings may still give other datasets
         setting_changes = list_differences(
-            first_target.dataset.flow.description(), second_target.dataset.flow.description()
+            first_target.dataset.tree.description(), second_target.dataset.tree.description()
         )
     result = {
         "says": setting_changes,

@@ -34,7 +34,7 @@ class BaseDataset(Shows, Generic[D], metaclass=HintingType):
     True
     """
 
-    flow: Step
+    tree: Step
 
     @property
     @abstractmethod
@@ -88,7 +88,7 @@ class BaseDataset(Shows, Generic[D], metaclass=HintingType):
         """
         most = None if limit is None else check_int(limit, f"{call}(limit={{}})", 0)
         size = self.compiled.size if self._is_indexed else None
-        if most is None and size is None and (self.flow.is_endless or self._is_indexed):
+        if most is None and size is None and (self.tree.is_endless or self._is_indexed):
             raise ConfigError(
                 f"{call}: the dataset is endless; give a number of samples: ds.{call}(limit=1_000)"
             )
@@ -96,7 +96,7 @@ class BaseDataset(Shows, Generic[D], metaclass=HintingType):
 
     @property
     def _is_indexed(self) -> bool:
-        return self.flow.reason_not_indexed is None
+        return self.tree.reason_not_indexed is None
 
     def _blocks(
         self, count: int | None, rows: int, later_rows: int | None = None

@@ -31,15 +31,15 @@ def show_dataset(dataset: BaseDataset[Any], tree: str) -> str:
 
 
 def _show_samples(dataset: BaseDataset[Any]) -> str:
-    steps = [step for step, _ in iter_steps(dataset.flow)]
+    steps = [step for step, _ in iter_steps(dataset.tree)]
     if len(steps) > _STEPS or any(step.needs_lengths or step.forms_groups for step in steps):
         return ""
-    if dataset.flow.reason_not_indexed is not None:
+    if dataset.tree.reason_not_indexed is not None:
         return ""
     size = dataset.compiled.size
     samples = dataset[range(_ROWS if size is None else min(_ROWS, size))]
     is_table = bool(samples) and all(isinstance(sample, Mapping) for sample in samples)
-    stored = find_stored_schema(dataset.flow)
+    stored = find_stored_schema(dataset.tree)
     types = {} if stored is None else {field.name: str(field.type) for field in stored}
     names = column_names(samples) if is_table else [VALUE_COLUMN]
     shown = names[:_COLUMNS]

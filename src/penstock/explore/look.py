@@ -86,7 +86,7 @@ class Look(BaseDataset[D]):
         (3, 3, True)
         """
         n, seed = check_int(n, "sample({})", 0), check_int(seed, "sample(seed={})")
-        self.flow.require_indexed(
+        self.tree.require_indexed(
             "sample()", f"use .take({100 * max(n, 1)}).shuffle_buffer({10 * max(n, 1)}).take({n})"
         )
         size = self.compiled.size
@@ -123,7 +123,7 @@ class Look(BaseDataset[D]):
         from .rows import SCHEMA_ROWS, infer_schema
         from .schemas import find_stored_schema
 
-        stored = find_stored_schema(self.flow)
+        stored = find_stored_schema(self.tree)
         return infer_schema(self.head(SCHEMA_ROWS)) if stored is None else stored
 
     @cached_property
@@ -137,7 +137,7 @@ class Look(BaseDataset[D]):
         from .rows import SCHEMA_ROWS, column_names
         from .schemas import find_stored_schema
 
-        stored = find_stored_schema(self.flow)
+        stored = find_stored_schema(self.tree)
         return column_names(self.head(SCHEMA_ROWS)) if stored is None else list(stored.names)
 
     def describe(self, limit: int = 1_000) -> Summary:

@@ -36,7 +36,7 @@ class DatasetPlan(Plan[D]):
 
     def _show_shares(self) -> str:
         """Return the picture and the table; empty if they would take long or read lengths of files."""
-        if not _is_cheap(self.flow) or not 0 < len(self.sources) <= _SOURCES:
+        if not _is_cheap(self.tree) or not 0 < len(self.sources) <= _SOURCES:
             return ""
         stop = self.size or self._find_horizon()
         if not stop:

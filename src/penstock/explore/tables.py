@@ -149,7 +149,7 @@ class Tables(BaseDataset[D]):
 
         count = self._count(limit, call)
         total = count if self._is_indexed else None  # a stream may end before its limit
-        return Conversion(call, self.flow, total, self._read_blocks(call, count))
+        return Conversion(call, self.tree, total, self._read_blocks(call, count))
 
     def _split_by_columns(self, share: float, columns: Sequence[str]) -> tuple[Pick, Pick]:
         """Return the samples to train on, and those whose values have the lowest hashes.
@@ -165,7 +165,7 @@ class Tables(BaseDataset[D]):
         call = f"split(column={columns[0] if len(columns) == 1 else list(columns)!r})"
         hashes = hash_columns(self._read_blocks(call, self.compiled.size), columns, call)
         held, (low, middle, high) = split_hashes(
-            hashes, share, *find_hash_range(self.flow, columns)
+            hashes, share, *find_hash_range(self.tree, columns)
         )
         first, second = np.flatnonzero(~held), np.flatnonzero(held)
         return Pick(first, (columns, middle, high)), Pick(second, (columns, low, middle))
@@ -181,12 +181,12 @@ class Tables(BaseDataset[D]):
         from ..sources.partition import read_values
         from .column_hashes import encode_columns
 
-        size, (leaf, _) = self.compiled.size, single_source(self.flow) or (None, ())
-        orders_alone = all(step.is_order for step, _ in iter_steps(self.flow))
+        size, (leaf, _) = self.compiled.size, single_source(self.tree) or (None, ())
+        orders_alone = all(step.is_order for step, _ in iter_steps(self.tree))
         values = read_values(leaf.source, columns) if leaf and orders_alone else None
         if values is None:
             return encode_columns(self._read_blocks(call, size), columns, call)
-        if leaf is self.flow:
+        if leaf is self.tree:
             return values
         return values._replace(codes=values.codes[self._locate_rows(size or 0)])
 

@@ -112,21 +112,21 @@ def _limit(name: str, dataset: Any, rows: int | None) -> Dataset:
     where = f"eval_loaders: {name!r}"
     if not isinstance(dataset, Dataset):
         raise make_not_dataset_error(where, dataset)
-    dataset.flow.require_indexed(
+    dataset.tree.require_indexed(
         where,
         "hold out before that step, or pack documents of known lengths, or batch them with "
         "Padded()",
     )
     if dataset.compiled.size == 0:
         raise ConfigError(f"{where} is empty; hold out a larger share")
-    if rows is not None and tail_of(dataset.flow).rows.forms_batches:
+    if rows is not None and tail_of(dataset.tree).rows.forms_batches:
         raise ConfigError(
             f"{where}: rows={rows} counts rows, and the dataset delivers whole batches; limit "
             f"the samples before: ds.limit({rows}).batch(...)"
         )
     if rows is not None:
-        flow = change_rows(dataset.flow, lambda step: Dataset(step).limit(rows).flow)
-        dataset = dataset._with(flow)  # pyright: ignore[reportPrivateUsage]
+        tree = change_rows(dataset.tree, lambda step: Dataset(step).limit(rows).tree)
+        dataset = dataset._with(tree)  # pyright: ignore[reportPrivateUsage]
     elif dataset.compiled.size is None:
         raise ConfigError(f"{where} never ends; give rows=, or leave out .repeat()")
     return dataset

@@ -77,7 +77,7 @@ def require_valid_whole(model: MixtureFile, stand_ins: StandIns) -> None:
     """
     model, shared = _share(model, build_pack_options(model))
     ds = _build_dataset(model, shared._replace(stand_ins=stand_ins))
-    if ds.flow.reason_not_indexed is None:
+    if ds.tree.reason_not_indexed is None:
         _ = ds.compiled
 
 
@@ -87,7 +87,7 @@ def _build_dataset(model: MixtureFile, shared: _SharedResources) -> Dataset:
     _require_whole_stretches(model, shared)
     _require_plan(model, mixture)
     if shared.stand_ins is not None:
-        _ = mixture.flow.reason_not_indexed is None and mixture.compiled
+        _ = mixture.tree.reason_not_indexed is None and mixture.compiled
         model = shorten_run(model)
     try:
         limited = limit_samples(model, mixture)
@@ -103,8 +103,8 @@ def _require_tokens(model: MixtureFile, mixture: Dataset) -> None:
     """Raise `ConfigError` if the file packs samples, and the first one holds no tokens."""
     if (
         model.pack is None
-        or mixture.flow.lengths_known
-        or mixture.flow.reason_not_indexed is not None
+        or mixture.tree.lengths_known
+        or mixture.tree.reason_not_indexed is not None
         or dict(iterate_encodings(model))
     ):
         return
@@ -514,7 +514,7 @@ def _open_rows(
         ds = held_out if split.part == "held_out" else train
     if source.unique_fraction is not None and not is_whole(source.unique_fraction):
         share = parse_fraction(source.unique_fraction, "unique_fraction: {}")
-        ds = Dataset(use_fraction(source.name, ds.flow, share, model.seed or 0))
+        ds = Dataset(use_fraction(source.name, ds.tree, share, model.seed or 0))
     if (rows := shared.excluded_rows.get(above + source.name)) is not None:
         if split is not None and split.column is not None:
             raise ConfigError(
@@ -638,7 +638,7 @@ def _compute_amount(
     elif model.unit == "tokens":
         return float(source.tokens or 0)
     else:
-        samples = float(source.tokens or 0) / mean_length(source.name, ds.flow, sizer=sizer)
+        samples = float(source.tokens or 0) / mean_length(source.name, ds.tree, sizer=sizer)
     return samples * _measure_mean(source.name, ds, model.unit, sizer)
 
 
@@ -650,8 +650,8 @@ def _count_samples(ds: Dataset) -> int:
 def _measure_mean(name: str, ds: Dataset, unit: CountedUnit | None, sizer: Sizer | None) -> float:
     """Return the mean size of a sample of a source, in the unit of the mixture."""
     if unit == "tokens":
-        return mean_length(name, ds.flow, sizer=sizer)
-    return mean_loss_tokens(name, ds.flow) if unit == "loss_tokens" else 1.0
+        return mean_length(name, ds.tree, sizer=sizer)
+    return mean_loss_tokens(name, ds.tree) if unit == "loss_tokens" else 1.0
 
 
 def build_schedule(
@@ -722,13 +722,13 @@ def _require_plan(model: MixtureFile, mixture: Dataset) -> None:
     if not model.changes_sizes:
         return
     where = "stages" if model.sizes_in_stages else "pack" if model.pack else "global_batch_size"
-    reason = mixture.flow.reason_not_indexed
-    if reason is None and model.pack and not mixture.flow.lengths_known:
+    reason = mixture.tree.reason_not_indexed
+    if reason is None and model.pack and not mixture.tree.lengths_known:
         reason = (
             "the lengths of the samples are not known beforehand; name a column with lengths, or "
             "add 'counted: true' to tokenize"
         )
-    if reason is None and not mixture.flow.is_endless:
+    if reason is None and not mixture.tree.is_endless:
         reason = "every source stops at its max_epochs; leave it out for one of them"
     if reason is not None:
         raise ConfigError(f"{where}: row lengths and batches that change are planned, and {reason}")
@@ -739,7 +739,7 @@ def _tell_steps(model: MixtureFile, ds: Dataset) -> Dataset:
     if model.batch is None or not (model.batch.over_ranks or model.batch.ranks > 1):
         return ds
     rows = {each.rows for each in model.equal_steps}
-    return ds if len(rows) > 1 else Dataset(with_global_step(ds.flow, rows.pop()))
+    return ds if len(rows) > 1 else Dataset(with_global_step(ds.tree, rows.pop()))
 
 
 def _require_whole_stretches(model: MixtureFile, shared: _SharedResources) -> None:

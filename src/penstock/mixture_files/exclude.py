@@ -102,4 +102,4 @@ def exclude_rows(ds: Dataset, rows: Ints) -> Dataset:
     positions = ds.compiled.op.find(leaf.number, rows, 0, len(ds)) if len(ds) else rows[:0]
     if len(positions) == len(ds):
         raise ConfigError("exclude: all rows are excluded; remove the source from the mixture")
-    return Dataset(Reorder(ds.flow, AllBut(positions))) if len(positions) else ds
+    return Dataset(Reorder(ds.tree, AllBut(positions))) if len(positions) else ds

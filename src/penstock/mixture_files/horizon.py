@@ -73,8 +73,8 @@ def count_token_samples(mixture: Dataset, tokens: int, sizer: Sizer | None = Non
 
     The plan counts them if lengths are known; otherwise a measured mean length is used.
     """
-    if not mixture.flow.lengths_known:
-        return ceil(tokens / mean_length("the mixture", mixture.flow, sizer=sizer))
+    if not mixture.tree.lengths_known:
+        return ceil(tokens / mean_length("the mixture", mixture.tree, sizer=sizer))
     return _find_tokens(mixture, mixture.compiled.builder.lengths.count_by(sizer), tokens)
 
 
@@ -84,7 +84,7 @@ def count_loss_samples(mixture: Dataset, tokens: int) -> int:
     Raises:
         ConfigError: The lengths or the masks of the samples are not known.
     """
-    mean_loss_tokens("the mixture", mixture.flow, call="horizon: loss_tokens")
+    mean_loss_tokens("the mixture", mixture.tree, call="horizon: loss_tokens")
     return _find_tokens(mixture, mixture.compiled.builder.loss_lengths, tokens)
 
 
@@ -99,9 +99,9 @@ def _count_loss_rows(rows: Dataset, tokens: int) -> int:
 
     They are counted in whole documents; a document counts in the last row that holds a part of it.
     """
-    reason = rows.flow.reason_not_indexed
+    reason = rows.tree.reason_not_indexed
     pack = None if reason is not None else top_pack(rows.compiled.op)
-    below = find_pack(rows.flow)
+    below = find_pack(rows.tree)
     if pack is None or below is None:
         raise ConfigError(
             "horizon: loss_tokens needs rows that the plan knows, of one pack above all mixtures, and "
@@ -154,7 +154,7 @@ def _limit_dataset(ds: Dataset, count: int) -> Dataset:
         raise ConfigError(
             f"the horizon is {count:,} samples, and positions are counted up to 2^60; shorten it"
         )
-    indexed = ds.flow.reason_not_indexed is None
+    indexed = ds.tree.reason_not_indexed is None
     if indexed and ds.compiled.size is not None and ds.compiled.size <= count:
         return ds
     return ds.limit(count)

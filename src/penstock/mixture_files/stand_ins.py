@@ -45,7 +45,7 @@ class StandIns:
         elif source.lengths is not None:
             known = True
         else:  # files of unknown rows may be token stores
-            known = ds.flow.lengths_known if ds is not None else not _has_lines(source)
+            known = ds.tree.lengths_known if ds is not None else not _has_lines(source)
         rows = _MAX_ROWS if ds is None else min(len(ds), _MAX_ROWS)
         return Dataset(Read(_StandIn(rows, self.tokens, known), source.label or source.name))
 

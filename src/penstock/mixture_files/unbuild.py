@@ -59,7 +59,7 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
     Raises:
         ConfigError: The dataset has parts that a mixture file cannot express.
     """
-    node, batch = _split_batch(dataset.flow)
+    node, batch = _split_batch(dataset.tree)
     node, rows = _split_limit(node)
     node, pack = _split_pack(node)
     if remove_dropped in node.functions:  # build adds it behind chats that drop samples
@@ -77,7 +77,7 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
         _describe_mixture(mix, "", batch, pack, caches),
         horizon=_describe_horizon(rows, samples, batch, pack),
     )
-    now, loaded = dataset.flow.description(), build(model).flow.description()
+    now, loaded = dataset.tree.description(), build(model).tree.description()
     if differs := list_differences(now, loaded):
         raise ConfigError(f"dump: the file would load as another mixture: {'; '.join(differs[:3])}")
     return model

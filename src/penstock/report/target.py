@@ -111,7 +111,7 @@ class Target:
         `order` covers names, rows, seeds, settings and functions. With `data`, some rows of every
         source are read and fingerprinted, independent of their files.
         """
-        fingerprints = {"order": compute_fingerprint(self.dataset.flow.description())}
+        fingerprints = {"order": compute_fingerprint(self.dataset.tree.description())}
         if data:
             facts = data_of(self.leaves)
             fingerprints["data"] = compute_fingerprint(
@@ -164,11 +164,11 @@ class Target:
             size = passes.size(0)
             return self.log.step_of(size - 1) + 1 if size else 0
         steps = count_steps(self.model)
-        if self.indexed or steps is None or not self.plan.flow.lengths_known:
+        if self.indexed or steps is None or not self.plan.tree.lengths_known:
             return None
         tokens = self.model.position_at(steps)
         sizer = size_packed(build_pack_options(self.model))
-        return count_token_samples(Dataset(self.plan.flow), tokens, sizer)
+        return count_token_samples(Dataset(self.plan.tree), tokens, sizer)
 
     @cached_property
     def end(self) -> int | None:
@@ -202,7 +202,7 @@ class Target:
 
     def _place_stages(self) -> list[int]:
         """Return the first sample of each stage, in the order of the mixture."""
-        mix = mixture_in_line(self.plan.flow)
+        mix = mixture_in_line(self.plan.tree)
         assert mix is not None
         rule = mix.weighted
         assert rule is not None
@@ -500,11 +500,11 @@ def open_target(
         )
     begins_on = ranks or (batch.ranks if batch else 1)
     dataset = build(model, opened)
-    flow: Step = dataset.flow
+    tree: Step = dataset.tree
     while True:
         try:
-            indexed = flow is dataset.flow
-            plan = dataset.plan if indexed else Dataset(flow).plan
+            indexed = tree is dataset.tree
+            plan = dataset.plan if indexed else Dataset(tree).plan
             if state is not None:
                 if not indexed:
                     raise ConfigError(
@@ -516,9 +516,9 @@ def open_target(
             note = "" if state is None else _describe_other_steps(path, model, rows.step_log)
             return Target(path, model, dataset, plan, rows, indexed, note)
         except IndexedError:
-            if (below := flow.only_input) is None:
+            if (below := tree.only_input) is None:
                 raise
-            flow = below
+            tree = below
 
 
 def _describe_other_steps(path: Path, model: MixtureFile, log: StepLog) -> str:

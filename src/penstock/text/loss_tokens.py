@@ -50,7 +50,7 @@ class LossTokens:
     """
 
     def __init__(self, compiled: Compiled) -> None:
-        root = compiled.flow
+        root = compiled.tree
         if (reason := root.reason_not_indexed) is not None:
             raise make_unknown_error(reason)
         self._ignore = _require_known_functions(root)
@@ -267,7 +267,7 @@ def measure_untrained(compiled: Compiled) -> dict[str, float]:
     Args:
         compiled: a tree that packs by known lengths.
     """
-    packs, packing = packs_of(compiled.op), _find_packing(compiled.flow)
+    packs, packing = packs_of(compiled.op), _find_packing(compiled.tree)
     if not packs or packing is None:
         return {}
     pack = packs[0]

@@ -129,7 +129,7 @@ def _find_stored_types(dataset: BaseDataset[Any]) -> dict[str, Any]:
     Samples have arrays of any length, and nanoseconds without their time zone.
     """
     pa, types = import_arrow(), import_arrow("pyarrow.types")
-    schema, stored_types = find_stored_schema(dataset.flow), dict[str, Any]()
+    schema, stored_types = find_stored_schema(dataset.tree), dict[str, Any]()
     fields: Any = () if schema is None else decode_dictionaries(schema)
     for field in fields:
         stored_types[field.name] = field.type

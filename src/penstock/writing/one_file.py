@@ -83,8 +83,8 @@ def write_dataset(
     """
     if format is not None:
         check_choice(format, FILE_FORMATS, "write(format={})")
-    if dataset.flow.is_endless or (
-        dataset.flow.reason_not_indexed is None and dataset.compiled.size is None
+    if dataset.tree.is_endless or (
+        dataset.tree.reason_not_indexed is None and dataset.compiled.size is None
     ):
         raise ConfigError(
             f"write: the dataset is endless; write its beginning: ds.take(1_000).write({str(path)!r})"
@@ -113,7 +113,7 @@ def write_dataset(
     if chosen == "jsonl":
         _write_lines(blocks, path, compression)
     else:
-        _write_table(blocks, path, chosen, compression, find_stored_schema(dataset.flow))
+        _write_table(blocks, path, chosen, compression, find_stored_schema(dataset.tree))
     return [path]
 
 
@@ -140,7 +140,7 @@ def _write_folder(
             "write(format='csv') writes one file: name it, such as 'a.csv'; folders hold 'arrow', "
             "'parquet', 'jsonl' or 'tar'"
         )
-    is_indexed = dataset.flow.reason_not_indexed is None
+    is_indexed = dataset.tree.reason_not_indexed is None
     if is_indexed and format in (None, "arrow", "jsonl", "tar"):
         if overwrite:
             _delete_shards(folder)

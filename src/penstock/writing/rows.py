@@ -119,8 +119,8 @@ def _is_endless(rows: Any) -> bool:
     if not isinstance(rows, BaseDataset):
         return False
     dataset = cast("BaseDataset[Any]", rows)
-    is_indexed = dataset.flow.reason_not_indexed is None
-    return dataset.flow.is_endless or (is_indexed and dataset.compiled.size is None)
+    is_indexed = dataset.tree.reason_not_indexed is None
+    return dataset.tree.is_endless or (is_indexed and dataset.compiled.size is None)
 
 
 def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:

@@ -126,7 +126,7 @@ def write_shards(
         known += f" (penstock.writing.write_rows(ds, folder, {format!r}) writes it)"
     check_choice(format, SHARD_FORMATS, known)
     check_choice(executor, EXECUTORS, "executor={}")
-    dataset.flow.require_indexed(
+    dataset.tree.require_indexed(
         "write()", "write a stream by penstock.writing.write_rows(ds, folder)"
     )
     if detect_rank()[1] > 1:
@@ -193,7 +193,7 @@ def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
         "shard": writer.shard,
         "max_bytes": writer.max_bytes,
         "table": writer.columns and writer.columns.describe(),
-        "dataset": dataset.flow.description(),
+        "dataset": dataset.tree.description(),
         "data": dataset.compiled.data,
         "code": dataset.compiled.code,
         "files": _digest_file_versions(dataset),

@@ -117,8 +117,8 @@ def test_points_may_count_another_unit_of_tokens(unit: Any) -> None:
             held[name] += sizes[unit](documents[name][index])
     assert abs(last - begins) < 400 and passed > 2 * begins
     assert held["a"] / sum(held.values()) == pytest.approx(0.5, abs=0.02)
-    again: Any = mixed.flow.with_saved_lengths(mixed.flow.description())
-    assert again.description() == mixed.flow.description()
+    again: Any = mixed.tree.with_saved_lengths(mixed.tree.description())
+    assert again.description() == mixed.tree.description()
     batches = iter(loader := ps.Loader(mixed.batch(5, collate=list)))
     for _ in range(7):
         next(batches)
@@ -133,7 +133,7 @@ def test_documents_without_masks_count_all_tokens_but_the_first() -> None:
         "chats": open_table(draw_documents(0, 50, 0.3)).shuffle(),
     }
     mixed = ps.mix(inputs, unit="loss_tokens")
-    rule: Any = mixed.flow
+    rule: Any = mixed.tree
     assert dict(rule.rule.lengths)["plain"] == 4
     assert "loss_tokens" in repr(mixed)
 
@@ -180,7 +180,7 @@ def test_selected_rows_count_as_they_are(tmp_path: Path) -> None:
     documents = [{**row, "kind": i % 3} for i, row in enumerate(draw_documents(3, 60, 0.5))]
     write_chats(tmp_path / "a.parquet", documents)
     some = ps.read(tmp_path / "a.parquet", lengths="tokens", where={"kind": 1})
-    source: Any = some.flow
+    source: Any = some.tree
     counts = source.source.loss_counts()
     assert counts.count.tolist() == [count_loss(row) for row in documents if row["kind"] == 1]
 

@@ -698,7 +698,7 @@ def test_a1_the_order_of_names_does_not_matter() -> None:
                 [(at, turned(table)) for at, table in schedule], "linear", stop={"d": 30}
             )
             ds = ps.mix(turned(flows), asked, seed=3, max_epochs=turned(dict.fromkeys("abcd", 2)))
-            found.append((list(ds), ds.flow.description()))
+            found.append((list(ds), ds.tree.description()))
         assert all(each == found[0] for each in found)
 
 
@@ -711,10 +711,10 @@ def test_a10_numbers_are_normalised() -> None:
     flows = {"a": ps.from_sequence(range(9)), "b": ps.from_sequence(range(9))}
     floats: dict[str, Any] = {"a": 1.0, "b": np.float32(2)}
     assert (
-        ps.mix(flows, {"a": 1, "b": 2}).flow.description()
-        == ps.mix(flows, floats).flow.description()
+        ps.mix(flows, {"a": 1, "b": 2}).tree.description()
+        == ps.mix(flows, floats).tree.description()
     )
-    one, other = (ps.mix(flows, max_epochs=n, temperature=n).flow for n in (2, 2.0))
+    one, other = (ps.mix(flows, max_epochs=n, temperature=n).tree for n in (2, 2.0))
     assert json.dumps(one.description()) == json.dumps(other.description())
     assert json.dumps(SetWeights(3, {"b": 1.0, "a": 2}).to_json()) == json.dumps(
         SetWeights(3, {"a": 2, "b": 1}).to_json()

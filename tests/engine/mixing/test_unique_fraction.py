@@ -109,8 +109,8 @@ def test_another_fraction_is_another_pipeline() -> None:
         ps.Loader(b).load_state_dict(loader.state_dict())
     whole = ps.mix({"a": numbers(50, "a")})
     assert (
-        whole.flow.description()
-        == ps.mix({"a": numbers(50, "a")}, unique_fraction=1).flow.description()
+        whole.tree.description()
+        == ps.mix({"a": numbers(50, "a")}, unique_fraction=1).tree.description()
     )
 
 

@@ -55,7 +55,7 @@ def test_far_out_it_is_the_same_arithmetic() -> None:
     assert (len(train), len(held_out)) == (995 * 10**9, 5 * 10**9)
     for part in (train, held_out):
         places = np.asarray([0, 10**9, len(part) - 1])
-        flow: Any = part.flow
+        flow: Any = part.tree
         assert (
             flow.order.up(np.asarray(part[places.tolist()]), 10**12, 0).tolist() == places.tolist()
         )

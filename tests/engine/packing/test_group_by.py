@@ -41,7 +41,7 @@ def sources(plan: Any, row: int) -> set[str]:
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
     flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
-    alike = flow.ds._size is not None and Compiled(flow.ds.flow).op.alike
+    alike = flow.ds._size is not None and Compiled(flow.ds.tree).op.alike
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
 
 
@@ -51,7 +51,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
         if planned:
             patch.setattr(group, "has_independent_rows", lambda fold: False)
         packed = build(flow.tree).pack(length, **options)
-        assert isinstance(Compiled(packed.flow).op.inputs[0], PackOp if planned else WindowPackOp)
+        assert isinstance(Compiled(packed.tree).op.inputs[0], PackOp if planned else WindowPackOp)
         return [
             {name: column.tolist() for name, column in row.items()}
             for row in islice(packed.repeat(), 2 * (packed.plan.size or 0))
@@ -62,7 +62,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
 def ending(draw: Any) -> Grown:
     """A tree of documents whose lengths are known, of which every pass gives the same."""
     flow = woven(draw, "", "documents", kinds=("concat", "concat", "mix"))
-    assume(flow.ds._size and Compiled(flow.ds.flow).op.alike)
+    assume(flow.ds._size and Compiled(flow.ds.tree).op.alike)
     return flow
 
 
@@ -126,7 +126,7 @@ def test_every_pass_has_every_token_once(flow: Grown, how: dict[str, Any]) -> No
     note(show(flow.tree))
     packed = flow.ds.pack(6, **how, group_by=SOURCE, pad=-1)
     if not (size := packed.plan.size) or not isinstance(
-        Compiled(packed.flow).op.inputs[0], WindowPackOp
+        Compiled(packed.tree).op.inputs[0], WindowPackOp
     ):
         return
     added = {how.get("bos"), how.get("eos"), -1}

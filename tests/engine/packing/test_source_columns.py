@@ -178,5 +178,5 @@ def test_a_feature_of_the_same_name_is_an_error() -> None:
 
 def test_states_of_rows_without_sources_are_unchanged() -> None:
     mixture = make_mixture([[3, 5], [4]], [1, 1])
-    described = [str(mixture.pack(8, provenance=on).flow.describe()) for on in (False, True)]
+    described = [str(mixture.pack(8, provenance=on).tree.describe()) for on in (False, True)]
     assert "provenance" not in described[0] and "provenance" in described[1]

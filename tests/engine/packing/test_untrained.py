@@ -174,7 +174,7 @@ def test_skipped_documents_of_files_stay_out_in_every_pass(tmp_path: Path) -> No
     for options in (OPTIONS[0], OPTIONS[7]):
         untrained = {i for i, mask in enumerate(masks) if not is_trained(mask, options)}
         rows = chats.repeat().pack(16, untrained="skip", **options)
-        assert len(untrained) > 20 and rows.flow.reason_not_indexed is None
+        assert len(untrained) > 20 and rows.tree.reason_not_indexed is None
         samples = [sample for i in range(200) for sample in rows.plan.at(i)]
         assert {sample.index for sample in samples} == {*range(100)} - untrained
         assert rows.plan.counts(200)["chats"] == sum(sample.start == 0 for sample in samples)

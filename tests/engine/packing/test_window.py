@@ -70,7 +70,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     store = ps.from_tokens(np.arange(offsets[-1]), offsets, name="some")
     ds = store.shuffle(seed=seed).pack(length, "best_fit", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
-    (op,) = Compiled(ds.flow).op.inputs
+    (op,) = Compiled(ds.tree).op.inputs
     assert isinstance(op, WindowPackOp)
     fold = BestFit(length, overflow="split", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
     shuffled = op.input.locate(np.arange(len(sizes))).index

@@ -85,7 +85,7 @@ def test_a_packed_run_is_what_the_plan_says_before_and_after_an_edit() -> None:
     ds = long_run().limit(24_000).pack(64).batch(2)
     state = states(ds, 400)
     weights = {"code": 1, "text": 3, "math": 1}
-    change = Change(locate_mixture(ds.flow, weights), 0, SetWeights(20_000, weights)).to_json()
+    change = Change(locate_mixture(ds.tree, weights), 0, SetWeights(20_000, weights)).to_json()
     state = seal(
         {**{key: value for key, value in state.items() if key != "check"}, "changes": [change]}
     )
@@ -666,7 +666,7 @@ def test_tokens_before_a_position_are_of_samples_that_are_not_skipped(skipped: r
     sizes = np.random.default_rng(0).integers(1, 20, 50)
     ends = np.cumsum(sizes)
     tokens = ps.from_tokens(np.arange(ends[-1]), np.concatenate([[0], ends]), name="a")
-    rows = tokens.shuffle().repeat().flow
+    rows = tokens.shuffle().repeat().tree
     step = changed(rows, [Skipped(skipped.start, len(skipped)), Skipped(7, 2)])
     builder = Builder(step)
     op, lengths = builder.op(step), builder.lengths
@@ -680,7 +680,7 @@ def test_tokens_before_a_position_are_of_samples_that_are_not_skipped(skipped: r
 @pytest.mark.parametrize("length", [3, 300])
 def test_counts_are_of_what_is_left_between_skips(length: int) -> None:
     mixture = ps.mix({name: numbers(50, name) for name in "ab"}, {"a": 3, "b": 1}, seed=1)
-    step = changed(mixture.flow, [Skipped(7, length), Skipped(20, 2)])
+    step = changed(mixture.tree, [Skipped(7, length), Skipped(20, 2)])
     op = Builder(step).op(step)
     for start, stop in ((0, 7), (0, 8), (7, 20), (6, 21), (0, 400)):
         tally = Tally(2)
@@ -691,7 +691,7 @@ def test_counts_are_of_what_is_left_between_skips(length: int) -> None:
 
 def test_a_sample_that_is_excluded_again_stays_excluded() -> None:
     """It is left out from the first exclusion on, whatever comes later."""
-    step = numbers(10, "a").repeat().flow
+    step = numbers(10, "a").repeat().tree
     once, twice = (
         changed(step, [Exclude("a", since, (4,)) for since in begins]) for begins in ([3], [3, 17])
     )

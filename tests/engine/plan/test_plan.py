@@ -185,7 +185,7 @@ def test_a_pass_of_other_documents_is_no_pass_of_more_rows() -> None:
 
 def test_tokens_are_counted_where_lengths_are_known() -> None:
     docs = documents(40, "docs").shuffle(seed=1)
-    total = int(docs.flow.input.source.lengths()[:].sum())  # type: ignore[union-attr]
+    total = int(docs.tree.input.source.lengths()[:].sum())  # type: ignore[union-attr]
     assert docs.plan.counts(80, "tokens") == {"docs": 2 * total}
     packed = docs.pack(16)
     assert packed.plan.counts(3, "tokens") == {"docs": 48}

@@ -158,7 +158,7 @@ PIPELINES: dict[str, Callable[[], list[ps.Loader]]] = {
     "mix, caps": loader(lambda: mixed("restart", max_epochs={"a": 2, "c": 1}, block_size=8)),
     "mix, all_exhausted": loader(lambda: mixed("all_exhausted")),
     "mix, all_exhausted_oversample": loader(lambda: mixed("all_exhausted_oversample")),
-    "mix by a rule": loader(lambda: ps.Dataset(Mix((odd(90).flow, odd(40, 100).flow), ("a", "b"), By(Rule())))),
+    "mix by a rule": loader(lambda: ps.Dataset(Mix((odd(90).tree, odd(40, 100).tree), ("a", "b"), By(Rule())))),
     "repeat": loader(lambda: odd(10).repeat(9).shuffle_buffer(4)),
     "iterable": loader(lambda: ps.from_iterable(lambda: iter(range(50)), name="rows").shuffle_buffer(6), lanes=3),
     "endless iterable": loader(lambda: ps.from_iterable(lambda: iter(range(1 << 60)), name="rows").batch(2), lanes=3),

@@ -143,7 +143,7 @@ def test_lengths_that_change_in_place_are_added_up_again(scans: list[int]) -> No
 def test_the_mean_of_a_split_is_cached() -> None:
     def mean(seed: int, share: float = 0.1, many: int = 5_000) -> float:
         train, _ = ps.from_sequence(Hashed(many), name="h").split(share, seed=seed)
-        mean = train.flow.mean_tokens()
+        mean = train.tree.mean_tokens()
         assert mean is not None
         return mean
 

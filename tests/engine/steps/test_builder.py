@@ -96,13 +96,13 @@ def test_what_is_known_of_a_tree_is_not_worked_out_again_for_those_that_go_on_fr
         mixture.skip(3),
     ):
         assert [str(sample) for sample in ds.plan.at(0)] and len(ds)
-        found, alone = below(ds.compiled.op), below(Builder(ds.flow).op(ds.flow))
+        found, alone = below(ds.compiled.op), below(Builder(ds.tree).op(ds.tree))
         assert [type(op) for op in found] == [type(op) for op in alone]
         assert [getattr(op, "node", None) for op in found] == [
             getattr(op, "node", None) for op in alone
         ]
         assert [str(key) for key in ds.plan.audit(range(2)).table().to_pylist()] == [
-            str(key) for key in ps.Dataset(ds.flow).plan.audit(range(2)).table().to_pylist()
+            str(key) for key in ps.Dataset(ds.tree).plan.audit(range(2)).table().to_pylist()
         ]
     assert sum(op in made for op in below(rows.limit(4).batch(2).compiled.op)) == 1
     kept = [
@@ -124,14 +124,14 @@ def test_a_tree_whose_sources_get_other_names_is_compiled_by_itself() -> None:
 
 def test_orders_over_other_numbers_of_rows() -> None:
     source = ps.from_sequence(range(9), name="a")
-    below = ExcludeSamples(source.shuffle(seed=1).flow, (0,), ((2,),))
-    tree = ps.Dataset(below)[1:8].flow
+    below = ExcludeSamples(source.shuffle(seed=1).tree, (0,), ((2,),))
+    tree = ps.Dataset(below)[1:8].tree
     builder = Builder(tree)
     assert builder.other_rows({"a": 9, "b": 3}) == {}
     rows = builder.other_rows({"a": 6, "b": 3})
     assert rows == {"a": 6} and tree.has_exclusions
     former = builder.with_rows(rows).op(tree)
-    expected = ps.from_sequence(range(6), name="a").shuffle(seed=1)[1:6].flow
+    expected = ps.from_sequence(range(6), name="a").shuffle(seed=1)[1:6].tree
     assert former.size == 5
     positions = np.arange(5)
     index = Builder(expected).op(expected).locate(positions).index
@@ -140,10 +140,10 @@ def test_orders_over_other_numbers_of_rows() -> None:
 
 def test_mixtures_by_weight_stay_those_of_the_present_rows() -> None:
     mix = ps.mix({"x": ps.from_sequence(range(9), name="a")}, stop="all_exhausted")
-    tree = mix.shuffle(seed=1).flow
+    tree = mix.shuffle(seed=1).tree
     builder = Builder(tree)
     then = builder.with_rows({"x/a": 6, "x": 6})
-    assert then.op(mix.flow) is builder.op(mix.flow)
+    assert then.op(mix.tree) is builder.op(mix.tree)
     assert not tree.ordered_sources(builder, ()) and not tree.has_exclusions
 
 

@@ -34,7 +34,7 @@ def mixed(weights: Any = None, **options: Any) -> ps.Dataset:
 
 
 def printed(ds: ps.Dataset) -> str:
-    return compute_fingerprint(ds.flow.description())
+    return compute_fingerprint(ds.tree.description())
 
 
 def lines(path: Path, rows: int = 9) -> Path:
@@ -151,7 +151,7 @@ def test_what_changes_the_data_changes_the_fingerprint(kind: str) -> None:
     for number, make in enumerate(KINDS[kind]):
         mark = printed(make())
         assert mark not in found, (
-            f"{found[mark]} and {number} have one fingerprint: {make().flow.description()}"
+            f"{found[mark]} and {number} have one fingerprint: {make().tree.description()}"
         )
         found[mark] = number
 
@@ -159,8 +159,8 @@ def test_what_changes_the_data_changes_the_fingerprint(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_pipeline_has_the_same_fingerprint_and_description(kind: str) -> None:
     for make in KINDS[kind]:
-        described = make().flow.description()
-        assert described == make().flow.description()
+        described = make().tree.description()
+        assert described == make().tree.description()
         assert json.loads(json.dumps(described, allow_nan=False)) == described, (
             "plain JSON, and equal after it"
         )
@@ -170,11 +170,11 @@ def test_the_same_pipeline_has_the_same_fingerprint_and_description(kind: str) -
 @examples(100)
 @given(pipelines())
 def test_random_pipelines_are_described_in_plain_json(recipe: Any) -> None:
-    described = build(recipe).flow.description()
+    described = build(recipe).tree.description()
     assert json.loads(encode_canonical_json(described)) == described
     assert (
         list_differences(
-            json.loads(encode_canonical_json(described)), build(recipe).flow.description()
+            json.loads(encode_canonical_json(described)), build(recipe).tree.description()
         )
         == []
     )
@@ -186,7 +186,7 @@ def test_addresses_do_not_get_in() -> None:
             return x
 
     made = [numbers().map(Fn()), numbers().map(lambda x: x), numbers().map(recipes.double)]
-    assert not re.search("0x[0-9a-f]{6}", "".join(map(str, (ds.flow.description() for ds in made))))
+    assert not re.search("0x[0-9a-f]{6}", "".join(map(str, (ds.tree.description() for ds in made))))
     assert printed(numbers().map(Fn())) == printed(numbers().map(Fn()))
 
 
@@ -195,7 +195,7 @@ def test_another_process_finds_the_same() -> None:
         "import penstock as ps\n"
         "from penstock.engine.base.canonical_json import compute_fingerprint\n"
         "ds = ps.mix({'b': ps.from_sequence(range(9)), 'a': ps.from_sequence(range(5))}, {'a': 1, 'b': 2})\n"
-        "print(compute_fingerprint(ds.map(str).batch(3, collate=list).flow.description()))"
+        "print(compute_fingerprint(ds.map(str).batch(3, collate=list).tree.description()))"
     )
     done = [
         subprocess.run(
@@ -221,7 +221,7 @@ def test_the_place_of_the_files_does_not_matter_but_their_rows_do(
         ps.read(lines(tmp_path / "far" / "there" / name)),
     )
     assert printed(here) == printed(there)
-    assert str(tmp_path) not in json.dumps(here.flow.description())
+    assert str(tmp_path) not in json.dumps(here.tree.description())
     assert printed(ps.read(lines(tmp_path / "more" / name, rows=10))) != printed(here)
     assert printed(ps.read(lines(tmp_path / "other" / name), name="other")) != printed(here)
     assert printed(here.map(recipes.double)) == printed(there.map(recipes.double)) != printed(here)
@@ -255,7 +255,7 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
         assert (
             loader.state_dict()["fingerprint"]
             == states[0]["fingerprint"]
-            == compute_fingerprint(ds.flow.identity())
+            == compute_fingerprint(ds.tree.identity())
         )
 
 
@@ -265,11 +265,11 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
 def test_the_size_of_the_last_batches_is_no_part_of_a_run(other: Any) -> None:
     ds = mixed(stop="all_exhausted").batch(2, collate=list)
     assert (
-        ds.batch(3, collate=list).map(recipes.size).flow.identity()
-        == (other(ds).map(recipes.size).flow).identity()
+        ds.batch(3, collate=list).map(recipes.size).tree.identity()
+        == (other(ds).map(recipes.size).tree).identity()
     )
     assert (
-        ds.batch(3, collate=list).shuffle().flow.identity() != other(ds).shuffle().flow.identity()
+        ds.batch(3, collate=list).shuffle().tree.identity() != other(ds).shuffle().tree.identity()
     )
 
 
@@ -287,7 +287,7 @@ def test_a_weight_may_be_written_in_any_order_of_names() -> None:
 
 
 def lines_between(saved: ps.Dataset, now: ps.Dataset) -> list[str]:
-    return list_differences(saved.flow.description(), now.flow.description())
+    return list_differences(saved.tree.description(), now.tree.description())
 
 
 def test_equal_pipelines_have_no_difference() -> None:

@@ -29,7 +29,7 @@ def test_what_never_ends_is_known() -> None:
         (False, ps.mix(inputs, stop="all_exhausted_oversample")),
         (False, ps.mix(inputs, ps.Schedule([(0, {"a": 1, "b": 0})]), max_epochs={"a": 1})),
     ):
-        assert ds.flow.is_endless is expected, ds
+        assert ds.tree.is_endless is expected, ds
         assert (ds.plan.size is None) is expected
 
 
@@ -39,8 +39,8 @@ def test_numbered_samples_of_what_never_ends_never_end() -> None:
         lambda i, x: (i, x)
     )
     assert (
-        stream.repeat().map_with_index(lambda i, x: x).flow.is_endless
-        and not stream.flow.is_endless
+        stream.repeat().map_with_index(lambda i, x: x).tree.is_endless
+        and not stream.tree.is_endless
     )
     with ps.Loader(
         stream.repeat().map_with_index(lambda i, x: (i, x[1])), world_size=2, rank=1, lanes=2

@@ -76,9 +76,9 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name_
 @each_step
 def test_its_description_is_that_of_saved_states(step: type[FunctionStep]) -> None:
     ds = STEPS[step](numbers())
-    assert type(ds.flow) is type(pickle.loads(pickle.dumps(ds.flow))) is step
-    described = ds.flow.description()
-    assert described.pop("of") == numbers().flow.description()
+    assert type(ds.tree) is type(pickle.loads(pickle.dumps(ds.tree))) is step
+    described = ds.tree.description()
+    assert described.pop("of") == numbers().tree.description()
     assert described == DESCRIPTIONS[step]
     assert repr(ds).partition(" -> ")[2].startswith(f"{step.METHOD}(")
 
@@ -86,8 +86,8 @@ def test_its_description_is_that_of_saved_states(step: type[FunctionStep]) -> No
 @each_step
 def test_it_has_positions_unless_it_drops(step: type[FunctionStep]) -> None:
     ds = STEPS[step](numbers())
-    reason = ds.flow.reason_not_indexed
-    assert ds.flow.keeps_positions == ds.compiled.op.indexed == (reason is None)  # type: ignore[union-attr]
+    reason = ds.tree.reason_not_indexed
+    assert ds.tree.keeps_positions == ds.compiled.op.indexed == (reason is None)  # type: ignore[union-attr]
     if reason is None:
         assert [ds[i] for i in range(len(ds))] == list(ds) == ds[range(len(ds))]
         assert [sample.index for sample in ds.plan.at(7)] == [7]
@@ -112,7 +112,7 @@ def test_its_errors_name_the_sample(step: type[FunctionStep]) -> None:
     def fail(*args: Any) -> Any:
         raise ValueError("no")
 
-    ds = step(numbers(name="digits").flow, fail)
+    ds = step(numbers(name="digits").tree, fail)
     with pytest.raises(ValueError, match="no") as caught:
         next(iter(ps.Dataset(ds)))
     assert "digits[0] (pass 0)" in str(caught.value.__notes__)
@@ -124,7 +124,7 @@ def test_only_a_skipping_map_may_skip(step: type[FunctionStep]) -> None:
         raise ps.Skip("short")
 
     with pytest.raises(ps.ConfigError, match=r"raised Skip \(short\)"):
-        list(ps.Dataset(step(numbers().flow, skip)))
+        list(ps.Dataset(step(numbers().tree, skip)))
 
 
 def test_a_version_is_a_part_of_the_name() -> None:

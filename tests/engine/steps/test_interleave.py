@@ -146,7 +146,7 @@ class TwoToOne:
 
 
 def by(a: ps.Dataset, b: ps.Dataset) -> ps.Dataset:
-    return ps.Dataset(Mix((a.flow, b.flow), ("a", "b"), By(TwoToOne())))
+    return ps.Dataset(Mix((a.tree, b.tree), ("a", "b"), By(TwoToOne())))
 
 
 def test_a_rule_of_ones_own() -> None:

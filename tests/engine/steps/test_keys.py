@@ -177,7 +177,7 @@ def test_a_named_step_that_is_inserted_anywhere_changes_nothing(
         after = build(more)
     except (ConfigError, IndexedError):
         reject()  # such as a slice of packed documents whose lengths are no longer known
-    assume((before.flow.reason_not_indexed is None) == (after.flow.reason_not_indexed is None))
+    assume((before.tree.reason_not_indexed is None) == (after.tree.reason_not_indexed is None))
     options: Any = {"rank": rank[0], "world_size": rank[1], "remainder": "keep", "lanes": lanes}
     want = answer(lambda: run(before, FEW, **options)[0])
     assert answer(lambda: run(after, FEW, **options)[0]) == want

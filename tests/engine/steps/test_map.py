@@ -29,4 +29,4 @@ def test_it_calls_the_function_for_many_samples_at_once() -> None:
 
 
 def test_batches_below_may_change_their_size() -> None:
-    assert Map(numbers().flow, str).is_elementwise
+    assert Map(numbers().tree, str).is_elementwise

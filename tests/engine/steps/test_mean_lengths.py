@@ -51,16 +51,16 @@ EVEN = np.full(300, 7)
     ],
 )
 def test_means_are_exact_however_deep(ds: ps.Dataset, mean: float) -> None:
-    assert ds.flow.mean_tokens() == pytest.approx(mean, rel=1e-9)
+    assert ds.tree.mean_tokens() == pytest.approx(mean, rel=1e-9)
 
 
 def test_the_mean_of_a_slice_is_that_of_its_own_rows() -> None:
     ds = store(SIZES).shuffle(seed=5)[:40]
-    assert ds.flow.mean_tokens() == np.mean([len(sample) for sample in ds])
+    assert ds.tree.mean_tokens() == np.mean([len(sample) for sample in ds])
     mixed = ps.mix({"a": store(SIZES).shuffle(), "b": store(EVEN)}, {"a": 2, "b": 1}, seed=4).limit(
         90
     )
-    assert mixed.flow.mean_tokens() == pytest.approx(np.mean([len(sample) for sample in mixed]))
+    assert mixed.tree.mean_tokens() == pytest.approx(np.mean([len(sample) for sample in mixed]))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_means_of_mixtures_whose_passes_differ(stop: Any) -> None:
     flows = {"a": store(SIZES[:30], "a").shuffle(), "b": store(SIZES[:50], "b").shuffle()}
     ending = ps.mix(flows, {"a": 2, "b": 1}, stop=stop)
     inner = ps.mix({"ending": ending, "c": store(EVEN, "c")}, {"ending": 1, "c": 1}, unit="tokens")
-    mean = inner.flow.mean_tokens()
+    mean = inner.tree.mean_tokens()
     assert mean is not None
     totals = inner.plan.counts(20_000)
     drawn = {"ending/a": SIZES[:30].mean(), "ending/b": SIZES[:50].mean(), "c": 7}
@@ -181,9 +181,9 @@ def test_tokens_of_samples() -> None:
     for sample in ({"id": 3}, 4):
         with pytest.raises(ps.ConfigError, match="'x'"):
             tokens_of(sample, "x")
-    assert mean_length("x", store([0, 0]).flow) == 1.0
-    assert ps.from_sequence("ab").flow.mean_tokens() is None
-    assert store(EVEN).zip(ps.from_sequence("abc")).flow.mean_tokens() is None
+    assert mean_length("x", store([0, 0]).tree) == 1.0
+    assert ps.from_sequence("ab").tree.mean_tokens() is None
+    assert store(EVEN).zip(ps.from_sequence("abc")).tree.mean_tokens() is None
 
 
 def test_a_function_that_fails_on_a_measured_sample_raises_its_error() -> None:

@@ -225,7 +225,7 @@ def test_each_source_packs_by_itself(method: Any, unit: Any) -> None:
     options: Any = {"seed": 3, "unit": unit, "one_source_per": 4}
     packed = ps.mix(documents(), shares, **options).pack(16, method)
     by_hand = {name: ds.pack(16, method) for name, ds in documents().items()}
-    assert packed.flow.description() == ps.mix(by_hand, shares, **options).flow.description()
+    assert packed.tree.description() == ps.mix(by_hand, shares, **options).tree.description()
     for at in range(0, 200, 4):
         tokens = np.concatenate([row["tokens"] for row in packed[list(range(at, at + 4))]])
         assert len({*tokens[tokens > 0].tolist()}) == 1

@@ -31,7 +31,7 @@ def store(sizes: Any, name: str) -> ps.Dataset:
 
 
 def op_of(ds: ps.Dataset) -> Op:
-    return Compiled(ds.flow).op
+    return Compiled(ds.tree).op
 
 
 def cut_of(ds: ps.Dataset) -> WindowPackOp:

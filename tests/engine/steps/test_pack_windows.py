@@ -28,7 +28,7 @@ def store(sizes: Any, name: str) -> ps.Dataset:
 
 
 def fit_of(ds: ps.Dataset) -> WindowPackOp:
-    op = Compiled(ds.flow).op
+    op = Compiled(ds.tree).op
     (found,) = [each for each in (op, *op.inputs) if isinstance(each, WindowPackOp)]
     return found
 
@@ -47,7 +47,7 @@ def lognormal(mean: float, sigma: float, many: int, most: int | None = None) -> 
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
     flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
-    alike = flow.ds._size is not None and Compiled(flow.ds.flow).op.alike
+    alike = flow.ds._size is not None and Compiled(flow.ds.tree).op.alike
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
 
 
@@ -77,7 +77,7 @@ def test_every_pass_has_every_token_once_and_as_many_rows(
     note(show(flow.tree))
     ds = flow.ds.pack(length, "best_fit", rows=rows)
     if (size := ds.plan.size) is None or not isinstance(
-        Compiled(ds.flow).op.inputs[0], WindowPackOp
+        Compiled(ds.tree).op.inputs[0], WindowPackOp
     ):
         return
     for epoch in range(2):

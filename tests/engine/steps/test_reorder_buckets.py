@@ -29,7 +29,7 @@ def store(sizes: Any, name: str = "some") -> ps.Dataset:
 def test_sums_are_those_of_the_lengths_that_lie_there(
     sizes: list[int], rows: int, together: int, seed: int, epoch: int
 ) -> None:
-    op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).flow).op
+    op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).tree).op
     lengths, n = Lengths([np.asarray(sizes)]), len(sizes)
     assert isinstance(op.summed(lengths), BucketSums)
     rows_ = op.locate(np.arange(n) + epoch * n)
@@ -45,7 +45,7 @@ def test_sums_are_those_of_the_lengths_that_lie_there(
 def test_a_place_not_long_before_a_token_is_told_with_the_tokens_before_it(
     sizes: list[int], rows: int, together: int, seed: int, epoch: int
 ) -> None:
-    op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).flow).op
+    op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).tree).op
     lengths, n = Lengths([np.asarray(sizes)]), len(sizes)
     sums, rows_ = op.summed(lengths), op.locate(np.arange(n) + epoch * n)
     before = np.concatenate([[0], np.cumsum(lengths.of(rows_))])
@@ -72,7 +72,7 @@ def test_lengths_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_over_what_has_another_order_in_every_pass_each_is_added_up() -> None:
-    op = Compiled(store(range(40)).shuffle(seed=1).shuffle(seed=2, buckets=4).flow).op
+    op = Compiled(store(range(40)).shuffle(seed=1).shuffle(seed=2, buckets=4).tree).op
     assert type(op.summed(Lengths([np.arange(40)]))) is Sums
     found, lengths = np.zeros(1, np.int64), Lengths([np.arange(40)])
     op.tokens(57, lengths, found)
@@ -80,7 +80,7 @@ def test_over_what_has_another_order_in_every_pass_each_is_added_up() -> None:
 
 
 def test_neighbours_differ_from_pass_to_pass_and_are_dealt_at_random() -> None:
-    op = Compiled(ps.from_sequence(range(4096)).shuffle(seed=1, buckets=32).flow).op
+    op = Compiled(ps.from_sequence(range(4096)).shuffle(seed=1, buckets=32).tree).op
     first, second = (op.locate(np.arange(4096) + epoch * 4096).index for epoch in (0, 1))
     assert sorted(first.tolist()) == list(range(4096))
     assert (first != second).mean() > 0.99

@@ -29,7 +29,7 @@ def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
         ps.from_tokens(tokens, np.concatenate([[0], np.cumsum(sizes)]))
         .shuffle(seed=1)
         .repeat()
-        .flow
+        .tree
     )
     builder = Builder(flow)
     op, lengths = builder.op(flow), builder.lengths
@@ -79,7 +79,7 @@ def test_tokens_that_every_document_has_besides_are_counted(extra: int) -> None:
         ps.from_tokens(np.zeros(int(sizes.sum()), np.int32), np.cumsum([0, *sizes]))
         .shuffle(seed=1)
         .repeat()
-        .flow
+        .tree
     )
     builder = Builder(flow)
     lengths = builder.lengths.count_by(Sizer(len, extra))
@@ -118,7 +118,7 @@ def test_far_tokens_take_few_sums(
         [(0, dict.fromkeys(flows, 1.0)), (10**9, {n: 1.0 + i for i, n in enumerate(flows)})],
         "linear",
     )
-    flow = ps.mix(flows, end if ramped else dict.fromkeys(flows, 1.0), seed=1).flow
+    flow = ps.mix(flows, end if ramped else dict.fromkeys(flows, 1.0), seed=1).tree
     builder = Builder(flow)
     op, lengths = builder.op(flow), builder.lengths
     meter, asked = Metered(op, lengths), list[int]()
@@ -149,7 +149,7 @@ def test_what_holds_a_token_of_a_part_lies_close_before_it(order: str) -> None:
     sizes = np.random.default_rng(5).integers(1, 9, 20_000)
     ds = ps.from_tokens(np.zeros(int(sizes.sum()), np.int32), np.cumsum([0, *sizes]))
     part = {"skip": ds.skip(9_001), "limit": ds.limit(9_001), "slice": ds[4_999:17_003]}[order]
-    flow = part.repeat().flow
+    flow = part.repeat().tree
     builder = Builder(flow)
     op, lengths = builder.op(flow), builder.lengths
     meter = Metered(op, lengths)

@@ -120,7 +120,7 @@ def test_nested_mixtures_share_the_lines() -> None:
 def test_many_steps_are_one_short_line() -> None:
     ds = words()
     for _ in range(2_000):
-        ds = ds._with(ds.map(str).flow)  # pyright: ignore[reportPrivateUsage]
+        ds = ds._with(ds.map(str).tree)  # pyright: ignore[reportPrivateUsage]
     assert len(repr(ds)) < 300
     assert "1992 more steps" in repr(ds)
 
@@ -195,7 +195,7 @@ def test_a_broken_pipeline_can_be_shown() -> None:
     for below in (
         None,
         Read(broken, "x"),
-        words().flow,
+        words().tree,
         Map(Read(broken), print),
         Group(broken, broken),
     ):

@@ -37,7 +37,7 @@ def test_the_fewest_rows_of_an_item_are_those_of_which_there_is_one() -> None:
         ds = ps.from_sequence(list(range(100)), name="n")
         for n, drop in zip(sizes, drops, strict=True):
             ds = ds.batch(n, drop_remainder=drop, collate=list)
-        tail = tail_of(ds.flow)
+        tail = tail_of(ds.tree)
         assert least_rows(tail.batches) == next(rows for rows in range(100) if tail.items(rows)), (
             sizes,
             drops,

@@ -312,7 +312,7 @@ class TwoToOne:
 
 
 def test_a_rule_of_ones_own_is_that_of_the_run_in_lanes() -> None:
-    inputs = tuple(numbers(400, name).filter(kept).flow for name in "ab")
+    inputs = tuple(numbers(400, name).filter(kept).tree for name in "ab")
     ds = ps.Dataset(Mix(inputs, ("a", "b"), By(TwoToOne(100))))
     for lanes in (1, 4, 7):
         with ps.Loader(ds, lanes=lanes) as loader:

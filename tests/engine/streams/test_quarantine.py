@@ -275,7 +275,7 @@ def test_a_known_bad_sample_is_not_read_again() -> None:
         rest = list(run)
     with loader(source(100)) as run:
         assert head + rest == list(run)
-    tried: Any = again.flow
+    tried: Any = again.tree
     assert set(tried.source.tried) <= {60}
 
 

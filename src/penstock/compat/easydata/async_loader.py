@@ -162,7 +162,7 @@ class AsyncDataLoader(AsyncDataset[dict[str, Any]]):
             if self._start is not None:
                 loader.load_state_dict(self._start)
                 self._start = None
-            elif self._passes and not self._batches.flow.is_endless:
+            elif self._passes and not self._batches.tree.is_endless:
                 session.next_pass(self._passes)
             self._loader, batches = loader, iter(loader)
             self._passes = session.epoch + 1
@@ -374,7 +374,7 @@ def create_data_iterator(
     [[{'x': 1}, {'x': 2}]]
     """
     rows = dataset_of(dataset, "dataset")
-    if shuffle and rows.flow.reason_not_indexed is None:
+    if shuffle and rows.tree.reason_not_indexed is None:
         rows = rows.shuffle(seed or 0)
     elif shuffle:
         rows = rows.shuffle_buffer(shuffle_buffer or 10_000, seed=seed or 0)

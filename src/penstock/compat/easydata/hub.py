@@ -36,14 +36,14 @@ class Examples(_BaseExamplesIterable):
         self, tree: Step, lanes: int, share: tuple[int, int], features: Any, passes: int = 0
     ) -> None:
         super().__init__()
-        self.flow, self.lanes, self.share, self._features = tree, lanes, share, features
+        self.tree, self.lanes, self.share, self._features = tree, lanes, share, features
         self.passes = 0 if tree.is_endless else passes
         self._indexed = tree.reason_not_indexed is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
         session = Session(
-            Compiled(self.flow), RunOptions(rank, world_size, self.lanes, remainder="keep"), None
+            Compiled(self.tree), RunOptions(rank, world_size, self.lanes, remainder="keep"), None
         )
         saved = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
         if self.passes:
@@ -83,22 +83,22 @@ class Examples(_BaseExamplesIterable):
         rank, world_size = self.share
         parts = num_shards if self._indexed else min(num_shards, self.num_shards)
         if index >= parts:
-            return self._with(Dataset(self.flow).limit(0).flow, 1, (0, 1))
+            return self._with(Dataset(self.tree).limit(0).tree, 1, (0, 1))
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
                 f"{self.lanes} lanes cannot be sharded into {world_size * parts}: give "
                 "block_mixture_interleave a lanes= that is a multiple of ranks times workers"
             )
         share = rank + world_size * index, world_size * parts
-        return self._with(self.flow, self.lanes, share)
+        return self._with(self.tree, self.lanes, share)
 
     def _with(self, step: Step, lanes: int, share: tuple[int, int], passes: int = 0) -> Self:
         return type(self)(step, lanes, share, self._features, self.passes + passes)
 
     def shuffle_window(self, window: int, seed: int) -> Self:
         """Return the rows shuffled inside windows, with another order in every pass."""
-        shuffled = Dataset(self.flow).shuffle(seed, window=window)
-        return self._with(shuffled.flow, self.lanes, self.share)
+        shuffled = Dataset(self.tree).shuffle(seed, window=window)
+        return self._with(shuffled.tree, self.lanes, self.share)
 
     def split_shard_indices_by_worker(
         self, num_shards: int, index: int, contiguous: bool = True
@@ -110,7 +110,7 @@ class Examples(_BaseExamplesIterable):
 
         An endless mixture has one pass, and is returned unchanged.
         """
-        return self._with(self.flow, self.lanes, self.share, _read_seed(generator))
+        return self._with(self.tree, self.lanes, self.share, _read_seed(generator))
 
     def reshard_data_sources(self) -> Self:
         return self
@@ -181,4 +181,4 @@ def _read_seed(generator: Any) -> int:
 def to_hub(dataset: Dataset, lanes: int, features: Any = None) -> Any:
     """Return the rows of a dataset as a `datasets.IterableDataset`."""
     info = datasets.DatasetInfo(features=features)
-    return MixedDataset(Examples(dataset.flow, lanes, (0, 1), features), info=info)
+    return MixedDataset(Examples(dataset.tree, lanes, (0, 1), features), info=info)

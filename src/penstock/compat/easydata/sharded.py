@@ -290,7 +290,7 @@ class ShardedSource(ShardedDataSource[Any]):
             shard_name: name of the shard.
         """
         shard = self.get_shard(shard_name)
-        rows = len(shard) if shard.flow.reason_not_indexed is None else None
+        rows = len(shard) if shard.tree.reason_not_indexed is None else None
         return ShardInfo([*self.shard_names].index(shard_name), shard_name, rows)
 
 
@@ -363,7 +363,7 @@ class TransformedShardedSource(SourceOverShards):
         return _apply(get_shard_of(self._source, name), self._transform)
 
     def __len__(self) -> int:
-        if self._dataset.flow.reason_not_indexed is None or _may_drop(self._transform):
+        if self._dataset.tree.reason_not_indexed is None or _may_drop(self._transform):
             return len(self._dataset)
         return len(self._source)
 
@@ -405,12 +405,12 @@ class LimitedShardedSource(SourceOverShards):
         rows_left = self._max_rows
         for earlier in self.shard_names[: self.shard_names.index(name)]:
             shard = get_shard_of(self._source, earlier).limit(rows_left)
-            is_indexed = shard.flow.reason_not_indexed is None
+            is_indexed = shard.tree.reason_not_indexed is None
             rows_left -= len(shard) if is_indexed else sum(1 for _ in shard)
         return get_shard_of(self._source, name).limit(rows_left)
 
     def __len__(self) -> int:
-        if self._dataset.flow.reason_not_indexed is None:
+        if self._dataset.tree.reason_not_indexed is None:
             return len(self._dataset)
         return min(self._max_rows, len(self._source))
 

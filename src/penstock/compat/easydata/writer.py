@@ -66,12 +66,12 @@ def write_shards(
 
 def rows_in(dataset: Dataset) -> int | None:
     """Return the number of rows, or None if unknown; an endless dataset raises an error."""
-    if dataset.flow.reason_not_indexed is None:
+    if dataset.tree.reason_not_indexed is None:
         try:
             return len(dataset)
         except TypeError:
             pass
-    elif not dataset.flow.is_endless:
+    elif not dataset.tree.is_endless:
         return None
     raise ConfigError(
         "save(): the mixture is endless with stop_strategy='restart': choose 'all_exhausted', or "

@@ -388,7 +388,7 @@ def _name(tree: Tree) -> str:
 
 
 def _dataset_name(samples: Dataset) -> str:
-    names = [leaf.name for leaf in Builder(samples.flow).leaves]
+    names = [leaf.name for leaf in Builder(samples.tree).leaves]
     return names[0] if len(names) == 1 else "dataset"
 
 

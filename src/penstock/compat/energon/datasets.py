@@ -98,7 +98,7 @@ class SavableDataset(Generic[T]):
                 f"len() of {self.name}: {world_size} ranks do not divide the {lanes} lanes of the "
                 "run, so the number of items per rank is unknown"
             )
-        if self.core.flow.in_tail:  # batches are formed per rank, not per lane
+        if self.core.tree.in_tail:  # batches are formed per rank, not per lane
             return self.once(world_size, 0)[rank]
         return sum(self.once(lanes, 0)[rank::world_size])
 

@@ -170,7 +170,7 @@ def _select(keys: MapDataset, shard: ShardOptions, sampler_shards: int, total: i
     )
     if len(keys) == 0:
         return keys
-    return keys.then(Dataset(Reorder(keys.core.repeat().flow, order)))
+    return keys.then(Dataset(Reorder(keys.core.repeat().tree, order)))
 
 
 class DataLoader:
@@ -256,7 +256,7 @@ class DataLoader:
         source = MapDataset.source(self._source, order=self._order)
         if not self._has_metadata:
             return sampler.records(source, self._shard)
-        keyed = source.then(Dataset(WithSource(source.core.flow, f.with_key)))
+        keyed = source.then(Dataset(WithSource(source.core.tree, f.with_key)))
         grain = self._order == "grain"
         records = (sampler.grain_records if grain else sampler.records)(keyed, self._shard)
         make = f.MakeRecord(self._shard, sampler.seed)

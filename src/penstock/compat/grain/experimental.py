@@ -182,7 +182,7 @@ class InterleaveIterDataset(_Iter):
         make_iter_buffer_size: int = 1,
         iter_buffer_size: int = 1,
     ) -> None:
-        if datasets.core.flow.is_endless if isinstance(datasets, MapDataset) else not len(datasets):
+        if datasets.core.tree.is_endless if isinstance(datasets, MapDataset) else not len(datasets):
             raise ConfigError(
                 "interleave: the list of datasets is empty or endless: give at least one, and "
                 "repeat the result instead"
@@ -244,7 +244,7 @@ class ZipIterDataset(_Iter):
         for parent in parents:
             parent.ready_for("zip")
         cores = [parent.core for parent in parents]
-        if strict and not any(core.flow.is_endless for core in cores):
+        if strict and not any(core.tree.is_endless for core in cores):
             cores = [core.concat(from_sequence([f.END], "end")) for core in cores]
         core = cores[0].zip(*cores[1:])
         core = core.map(f.Strict(), may_skip=True) if strict else core

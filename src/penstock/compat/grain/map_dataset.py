@@ -196,11 +196,11 @@ class MapDataset(Base):
             The selection.
         """
         lineage = joined([dataset.lineage for dataset in datasets])
-        flows, names = (
-            tuple(dataset.core.flow for dataset in datasets),
+        trees, names = (
+            tuple(dataset.core.tree for dataset in datasets),
             tuple(map(str, builtins.range(len(datasets)))),
         )
-        core = Dataset(Mix(flows, names, By(Selected(selection_map))))
+        core = Dataset(Mix(trees, names, By(Selected(selection_map))))
         return PipelineMapDataset(
             core, lineage, any(dataset.sparse for dataset in datasets), parents=datasets
         )
@@ -501,7 +501,7 @@ class MapDataset(Base):
         return self._with(self._reorder(order))
 
     def _reorder(self, order: Order) -> Dataset:
-        return Dataset(Reorder(self.core.flow, order))
+        return Dataset(Reorder(self.core.tree, order))
 
     def _numbered(self) -> Dataset:
         """Pair every element with its position over all passes."""

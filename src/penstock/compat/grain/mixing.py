@@ -61,4 +61,4 @@ def mixed(inputs: Mapping[str, Dataset], weights: Mapping[str, float], lineage: 
         return mix(inputs, weights, stop="first_exhausted")
     values = list(weights.values())
     rule = Proportions.of(None if set(values) == {1.0} else values, len(values))
-    return Dataset(Mix(tuple(dataset.flow for dataset in inputs.values()), tuple(inputs), By(rule)))
+    return Dataset(Mix(tuple(dataset.tree for dataset in inputs.values()), tuple(inputs), By(rule)))

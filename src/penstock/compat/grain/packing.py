@@ -23,7 +23,7 @@ from .transforms import BOSHandling
 class _Packed(PipelineIterDataset):
     def __init__(self, parent: IterDataset, fold: Fold, rows: FeatureRows) -> None:
         parent.ready_for(type(self).__name__)
-        made = parent.then(Dataset(Map(Group(parent.core.flow, fold), rows)))
+        made = parent.then(Dataset(Map(Group(parent.core.tree, fold), rows)))
         super().__init__(made.core, made.lineage, made.run, parent)
 
 

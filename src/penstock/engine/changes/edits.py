@@ -85,7 +85,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Samples of a source left out from position `since` of its flow on: the next ones take their
+    """Samples of a source left out from position `since` of its order on: the next ones take their
     places. `replanned` are the passes from which on rows are planned that lack them. `row` is the
     first row that was not delivered at the change.
     """

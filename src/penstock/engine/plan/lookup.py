@@ -51,7 +51,7 @@ class PlanLookup(Shows):
         entries: Mapping[SampleDraw, JournalEntry] | None = None,
         records: tuple[StepRecord, ...] | None = None,
     ) -> None:
-        compiled.flow.require_indexed(
+        compiled.tree.require_indexed(
             "the plan",
             "take the plan of the dataset before that step, such as the mixture: it knows the "
             "draws",
@@ -59,9 +59,9 @@ class PlanLookup(Shows):
         self._compiled, self._entries, self._records = compiled, entries or {}, records
 
     @property
-    def flow(self) -> Step:
+    def tree(self) -> Step:
         """The tree that the plan describes."""
-        return self._compiled.flow
+        return self._compiled.tree
 
     @property
     def compiled(self) -> Compiled:
@@ -74,7 +74,7 @@ class PlanLookup(Shows):
         return self._compiled
 
     def _shown(self) -> Shown:
-        return shown(f"Plan{length(self._compiled)}", self.flow)
+        return shown(f"Plan{length(self._compiled)}", self.tree)
 
     # ------------------------------------------------------------ one position
 
@@ -262,7 +262,7 @@ class PlanLookup(Shows):
     def _log_for(self, method: str, world_size: int | None) -> StepLog:
         """Return the log of the run, or of a new run on these ranks; errors name the method."""
         log = StepLog(self._records_for(method, world_size), self._rows_op.passes)
-        return log.until_end(log.passes) if rows_by_step(self.flow) else log
+        return log.until_end(log.passes) if rows_by_step(self.tree) else log
 
     def _records_for(self, method: str, world_size: int | None) -> tuple[StepRecord, ...]:
         if self._records is not None and world_size is not None:
@@ -274,9 +274,9 @@ class PlanLookup(Shows):
             return self._records
         where = f"plan.{method.partition('(')[0]}(world_size={{}})"
         ranks = 1 if world_size is None else check_int(world_size, where, 1)
-        tail = tail_of(batches_of_rank(self.flow, ranks, drop=True))
+        tail = tail_of(batches_of_rank(self.tree, ranks, drop=True))
         record = first_record(make_rank_sharding(0, ranks, tail.group, "drop"), tail)
-        return StepLog((record,), None).with_planned(rows_by_step(self.flow) or ()).records
+        return StepLog((record,), None).with_planned(rows_by_step(self.tree) or ()).records
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """Return the samples of a global step, with the positions of their items."""
@@ -285,10 +285,10 @@ class PlanLookup(Shows):
 
     def _items_of(self, rows: Ints) -> Ints:
         """Return the positions of the items that hold rows."""
-        if rows_by_step(self.flow):  # an item is a global step
+        if rows_by_step(self.tree):  # an item is a global step
             log = self.step_log
             return np.asarray([log.step_of(row) for row in rows.tolist()], np.int64)
-        group, below, passes = tail_of(self.flow).group, self._rows_op.passes, self._op.passes
+        group, below, passes = tail_of(self.tree).group, self._rows_op.passes, self._op.passes
         if below is None or passes is None:
             return rows // group
         epoch, place = below.split(rows)

@@ -101,7 +101,7 @@ class Plan(Questions, Generic[D]):
         maskable: frozenset[str] | None = None,
     ) -> None:
         super().__init__(
-            base.of(changed(base.flow, edits)),
+            base.of(changed(base.tree, edits)),
             journal_from_json(body.journal if body else []),
             records if body is None else records_from_json(body.records),
         )
@@ -134,11 +134,11 @@ class Plan(Questions, Generic[D]):
             pipeline = pipeline.get("of")
             base = self._base.remembered(pipeline)
         if pipeline != base.description:
-            now = (base.description, base.flow.description())  # without sizes of batches, and with
+            now = (base.description, base.tree.description())  # without sizes of batches, and with
             differences = min((list_differences(body.pipeline, one) for one in now), key=len)
             lines = "\n".join(f"  {line}" for line in differences[:20])
             asked = "use the plan of the pipeline that saved it"
-            if not tail_of(base.flow).batches and body.records is not None:
+            if not tail_of(base.tree).batches and body.records is not None:
                 rows = records_from_json(body.records)[-1].rows
                 asked += (
                     f"; if its loader made the batches, use ds.batch(global_batch_size={rows}).plan"
@@ -170,7 +170,7 @@ class Plan(Questions, Generic[D]):
         section = self._section
         if section is None:
             raise ConfigError("plan.replay: the plan is of no run with leases; use ds.plan")
-        edits = section.replay(self._base.flow, self._edits, list(log))
+        edits = section.replay(self._base.tree, self._edits, list(log))
         return self._copy(self._base, edits, self._body, self._records)
 
     def rows(self, world_size: int | None = None) -> Self:
@@ -187,7 +187,7 @@ class Plan(Questions, Generic[D]):
         (3, 6, [0, 1, 2, 3])
         """
         records = self._records_for("rows", world_size)
-        base = self._base.of(tail_of(self._base.flow).rows)
+        base = self._base.of(tail_of(self._base.tree).rows)
         return self._copy(base, self._edits, self._body, records, self._maskable)
 
     @property
@@ -203,9 +203,9 @@ class Plan(Questions, Generic[D]):
         """Return the first position that the run has not delivered; 0 without a run."""
         if self._body is None:
             return 0
-        if rows_by_step(self._base.flow):
+        if rows_by_step(self._base.tree):
             return self.next_step
-        items = -(-self._body.position // (tail_group(self._base.flow) or 1))
+        items = -(-self._body.position // (tail_group(self._base.tree) or 1))
         passes = self._op.passes
         return items if passes is None else passes.start(self._epoch) + items
 
@@ -219,7 +219,7 @@ class Plan(Questions, Generic[D]):
         """The number of positions in a pass, the current one of a run; None if it is endless."""
         if self._op.passes is None:
             return None
-        if rows_by_step(self._base.flow):
+        if rows_by_step(self._base.tree):
             return self.step_log.records[-1].step
         return self._op.passes.size(self._epoch)
 
@@ -265,9 +265,9 @@ class Plan(Questions, Generic[D]):
                 f"position {item} of a plan of 0: a pass has fewer rows than an item takes; make "
                 "smaller items"
             )
-        if rows_by_step(self._base.flow):
+        if rows_by_step(self._base.tree):
             return self.step_log.rows(item)
-        group = tail_of(self._base.flow).group
+        group = tail_of(self._base.tree).group
         passes = self._op.passes
         below = self._rows_op.passes
         if passes is None or below is None:
@@ -290,7 +290,7 @@ class Plan(Questions, Generic[D]):
     @property
     def dataset(self) -> D:
         """Return the dataset with the changes of this plan, for a new run."""
-        return self._wrap(self.flow)
+        return self._wrap(self.tree)
 
     def skip(self, positions: range | None = None, *, steps: range | None = None) -> Self:
         """Leave out positions that were not delivered yet, or global steps of a run.
@@ -339,7 +339,7 @@ class Plan(Questions, Generic[D]):
             )
         if self._body is None:
             return self._skip_in_each_pass(low, high)
-        if steps is None and (rows := global_step_of(self.flow)) is not None:
+        if steps is None and (rows := global_step_of(self.tree)) is not None:
             begin = self.step_log.rows(self.step_log.next_step(low)).start
             if begin != low or (high - low) % rows:
                 raise ConfigError(
@@ -383,8 +383,8 @@ class Plan(Questions, Generic[D]):
                 "of the first pass can be skipped before a run; for a later pass, edit the plan of "
                 "a run that has not reached it: ds.plan.for_state(state)"
             )
-        flow = change_rows(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
-        return self._copy(self._base.of(flow), self._edits, None, self._records)
+        tree = change_rows(self._base.tree, lambda rows: Reorder(rows, Gap(start, stop - start)))
+        return self._copy(self._base.of(tree), self._edits, None, self._records)
 
     def exclude(self, keys: Keys) -> Self:
         """Exclude samples from the position of the run on.
@@ -468,7 +468,7 @@ class Plan(Questions, Generic[D]):
         """The sources whose documents the run can mask."""
         if self._known_maskable is not None:
             return self._known_maskable
-        return find_maskable_sources(self._base.flow, self._base.builder)
+        return find_maskable_sources(self._base.tree, self._base.builder)
 
     def _removed(self, source: str) -> set[int]:
         """Return the samples of a source that the run excludes already."""

@@ -286,7 +286,7 @@ class Questions(PlanLookup):
                 "plan.packing(): the dataset has no pack() of lengths that are known beforehand; "
                 "add one, with lengths="
             )
-        stored = {name: str(dtype) for name, dtype in stored_dtypes(self.flow).items()}
+        stored = {name: str(dtype) for name, dtype in stored_dtypes(self.tree).items()}
         untrained = self._measure_untrained()
         shares = replace(measure_packing(packs[0]), stored=stored, untrained=untrained)
         return (
@@ -340,8 +340,8 @@ class Questions(PlanLookup):
                 a horizon.
 
         >>> import penstock as ps
-        >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
-        >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhaustion()
+        >>> sources = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
+        >>> ps.mix(sources, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhaustion()
         {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
 
@@ -375,8 +375,8 @@ class Questions(PlanLookup):
             ConfigError: the range has a step, or negative positions; or `other` is no plan.
 
         >>> import penstock as ps
-        >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
-        >>> one, two = (ps.mix(flows, {"a": 1, "b": w}).plan for w in (1, 3))
+        >>> sources = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
+        >>> one, two = (ps.mix(sources, {"a": 1, "b": w}).plan for w in (1, 3))
         >>> print(one.diff(two, within=range(8)))
         first difference at position 2: a[1] (pass 0) here, b[1] (pass 0) there
         samples by source in positions 0 to 8, here and there:

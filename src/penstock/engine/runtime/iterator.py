@@ -77,7 +77,7 @@ class DatasetIterator(Shows, Iterator[Any]):
         items = (
             None
             if rows is None
-            else session.sharding.count_items(tail_of(session.flow).items, rows)
+            else session.sharding.count_items(tail_of(session.tree).items, rows)
         )
         return describe_run("DatasetIterator", session, items)
 
@@ -194,7 +194,7 @@ def describe_run(
     most = f" of {counted(items, 'item')}" if items is not None else "" if stops else ", endless"
     at = attempt(lambda: _describe_position(session), "")
     return shown(
-        f"{kind}{most}" + "".join(f", {note}" for note in [*notes, at] if note), session.flow
+        f"{kind}{most}" + "".join(f", {note}" for note in [*notes, at] if note), session.tree
     )
 
 

@@ -134,20 +134,20 @@ class Session:
         section: RunSection | None = None,
         stages: Stages | None = None,
     ) -> None:
-        if stages is None and rows_by_step(compiled.flow):
+        if stages is None and rows_by_step(compiled.tree):
             raise ConfigError(
                 "batch(global_batch_size=Schedule(...)) is read by a Loader; give the dataset to "
                 "penstock.Loader"
             )
         self.stages = stages
         self._base = self.compiled = compiled
-        self.flow, self.setting, self.executor = compiled.flow, setting, executor
-        self.group = tail_group(self.flow)
+        self.tree, self.setting, self.executor = compiled.tree, setting, executor
+        self.group = tail_group(self.tree)
         self.sharding = make_rank_sharding(
             setting.rank, setting.world_size, self.group, setting.remainder, setting.workers
         )
         self.lanes: int = 1 if self.group else setting.lanes or setting.world_size
-        self._record = first_record(self.sharding, tail_of(self.flow))
+        self._record = first_record(self.sharding, tail_of(self.tree))
         self.records: tuple[StepRecord, ...] = (self._record,)
         self.given_before: tuple[GivenBefore, ...] = ()
         # given: items of a loader's epoch that is shorter than a pass; ended: passes that ended here;
@@ -170,7 +170,7 @@ class Session:
     @property
     def base(self) -> Step:
         """The tree without the changes of the run."""
-        return self._base.flow
+        return self._base.tree
 
     @property
     def compiled_base(self) -> Compiled:
@@ -253,7 +253,7 @@ class Session:
             clear_in_children(out)
 
     def _open(self, window: int = 0, executor: Executor | None = None) -> RankStream:
-        found = self.compiled = self.compiled.of(self.flow)
+        found = self.compiled = self.compiled.of(self.tree)
         execution = self._execution(found, window, executor)
         if self.group:
             return open_positions(found.builder, execution, self.sharding, self.setting)
@@ -370,7 +370,7 @@ class Session:
         def change() -> None:
             self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
             if not self.group:
-                self.flow = self._apply_changes(self.changes)
+                self.tree = self._apply_changes(self.changes)
             self._replace_open(*self._open_at(None))
 
         self._change(change)
@@ -437,7 +437,7 @@ class Session:
         # Rows that come again train on no removed document.
         if masks := mask_from(self.changes, row):
             self.changes += masks
-            self.flow = self._apply_changes(self.changes)
+            self.tree = self._apply_changes(self.changes)
         self.epoch = epoch
         self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
@@ -467,12 +467,12 @@ class Session:
         if self.stages is None:
             return
         self._base = self.stages.at(step).remembered(self.description)
-        self.flow = self._apply_changes(self.changes)
-        self.group, setting = tail_group(self.flow), self.setting
+        self.tree = self._apply_changes(self.changes)
+        self.group, setting = tail_group(self.tree), self.setting
         self.sharding = make_rank_sharding(
             setting.rank, setting.world_size, self.group, setting.remainder, setting.workers
         )
-        self._record = first_record(self.sharding, tail_of(self.flow))
+        self._record = first_record(self.sharding, tail_of(self.tree))
 
     def _find_stage_end(self, cursor: Json) -> int | None:
         """Return the row at which the stage of a position ends; None in the last one."""
@@ -563,7 +563,7 @@ class Session:
     def _open_again(self, epoch: int) -> tuple[Builder, Execution]:
         """Compile the tree of a pass."""
         same = self.group or epoch == self.epoch
-        found = self.compiled.of(self.flow if same else changed(self.base, self.changes, epoch))
+        found = self.compiled.of(self.tree if same else changed(self.base, self.changes, epoch))
         return found.builder, self._execution(found, self.setting.window, self.executor)
 
     # ------------------------------------------------------------ states
@@ -671,11 +671,11 @@ class Session:
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
-        require_maskable(home.flow, home.builder, find_masked_sources(changes))
+        require_maskable(home.tree, home.builder, find_masked_sources(changes))
         self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
-        adoption = Adoption(home.flow, body, cursors, changes, bool(self.group))
+        adoption = Adoption(home.tree, body, cursors, changes, bool(self.group))
         try:
             if other:
                 places = self._mixture_positions(body, cursors)
@@ -717,7 +717,7 @@ class Session:
         self, body: SavedState, cursors: Mapping[int, Json], changes: tuple[Edit, ...], adopt: bool
     ) -> tuple[RankStream, Delivery, Json]:
         """Open the tree with changes at the position of a state; return its cursor too."""
-        self.changes, self.flow = changes, self._apply_changes(changes)
+        self.changes, self.tree = changes, self._apply_changes(changes)
         cursor = self._cursor_of_rank(body, cursors)
         if adopt:
             cursor = without_witnesses(cursor)
@@ -749,7 +749,7 @@ class Session:
             "turn": items.pop() if len(items) == 1 else body.items,
             "ended": sorted({lane for lane in body.ended if lane in mine}),  # as they are written
         }
-        if body.drawn is not None and (limit := rows_of_lanes(self.flow).limit) is not None:
+        if body.drawn is not None and (limit := rows_of_lanes(self.tree).limit) is not None:
             cursor["drawn"] = len(range(rank, min(body.drawn, limit), ranks))
         return cursor
 
@@ -757,15 +757,15 @@ class Session:
         """Return a function that returns the positions of the mixtures of a tree at these cursors."""
         epoch = body.epoch
 
-        def places(flow: Step) -> Mapping[Path, Stand]:
+        def places(tree: Step) -> Mapping[Path, Stand]:
             if self.group:
-                return standing(flow, epoch, parse_cursor_int(cursors[0]))
+                return standing(tree, epoch, parse_cursor_int(cursors[0]))
             # The lanes of all ranks.
             setting = replace(self.setting, window=0, rank=0, world_size=1)
-            probe = Session(Compiled(flow), setting, None)
+            probe = Session(Compiled(tree), setting, None)
             cursor = probe._cursor_of_rank(body, cursors)
             found = dict[Path, Stand]()
-            for path in find_mixtures(flow):
+            for path in find_mixtures(tree):
                 with suppress(ConfigError):  # it is not drawn from in its own order
                     found[path] = probe._mixture_position(path, epoch, cursor)
             return found
@@ -778,7 +778,7 @@ class Session:
         Prefetched items do not count: lanes are opened again there, without prefetch.
         """
         if self.group:
-            found = standing(self.flow, epoch, parse_cursor_int(cursor)).get(path)
+            found = standing(self.tree, epoch, parse_cursor_int(cursor)).get(path)
             return refused_inside() if found is None else found
         opened = self._open()
         try:
@@ -806,7 +806,7 @@ class Session:
         def apply() -> None:
             if entries is not None:
                 self.journal = Journal(self.setting.on_error, self.setting.max_errors, entries)
-            self.flow = self._apply_changes(changes)
+            self.tree = self._apply_changes(changes)
             opened, out = self._open_at(cursor)
             self.changes = changes
             self._replace_open(opened, out)
@@ -835,7 +835,7 @@ class Session:
         past = self._run.capture_past(self.epoch, cursor)
 
         def changes_weights() -> None:
-            self.flow = self._apply_changes(changes)
+            self.tree = self._apply_changes(changes)
             opened, out = self._open_at(cursor)
             require_same_past(past, opened.capture_past(self.epoch, cursor))
             self.changes = changes

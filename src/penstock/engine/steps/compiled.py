@@ -20,13 +20,13 @@ class Compiled:
     """
 
     def __init__(
-        self, flow: Step, timing: Timing | None = None, base: Compiled | None = None
+        self, tree: Step, timing: Timing | None = None, base: Compiled | None = None
     ) -> None:
-        self.flow, self._timing, self._extended = flow, timing, base
+        self.tree, self._timing, self._extended = tree, timing, base
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the tree alone, because ops are cached by the identities of its steps."""
-        return Compiled, (self.flow, self._timing)
+        return Compiled, (self.tree, self._timing)
 
     @property
     def clock(self) -> Profiler | None:
@@ -35,7 +35,7 @@ class Compiled:
 
     def timed(self, timing: Timing | None) -> Compiled:
         """Return the tree with a clock; itself without one."""
-        return Compiled(self.flow, timing) if timing else self
+        return Compiled(self.tree, timing) if timing else self
 
     @cached_property
     def builder(self) -> Builder:
@@ -43,26 +43,26 @@ class Compiled:
         base, self._extended = self._extended, None
         while base is not None and "builder" not in vars(base):
             base = base._extended
-        return Builder(self.flow, self._timing, base and base.builder)
+        return Builder(self.tree, self._timing, base and base.builder)
 
-    def of(self, flow: Step) -> Compiled:
+    def of(self, tree: Step) -> Compiled:
         """Return a compiled tree: this one for its own tree."""
-        return self if flow is self.flow else Compiled(flow, self._timing)
+        return self if tree is self.tree else Compiled(tree, self._timing)
 
     @property
     def op(self) -> Op:
         """The op of the tree."""
-        return self.builder.op(self.flow)
+        return self.builder.op(self.tree)
 
     @cached_property
     def size(self) -> int | None:
         """The items of a pass of an indexed tree; None for an endless one."""
-        return None if self.flow.is_endless else self.op.size
+        return None if self.tree.is_endless else self.op.size
 
     @cached_property
     def description(self) -> dict[str, Json]:
         """The description of a run."""
-        return self.flow.identity()
+        return self.tree.identity()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -77,7 +77,7 @@ class Compiled:
     @cached_property
     def code(self) -> Code:
         """The functions, with the digests of their code."""
-        return code_of(self.flow)
+        return code_of(self.tree)
 
     def remembered(self, saved: Any) -> Compiled:
         """Return the tree with the mean lengths of a saved description, if nothing else differs.
@@ -87,7 +87,7 @@ class Compiled:
         if self.description == saved:
             return self
         try:
-            found = self.of(self.flow.with_saved_lengths(saved))
+            found = self.of(self.tree.with_saved_lengths(saved))
         except (KeyError, TypeError, AttributeError):
             return self
         return found if found.description == saved else self

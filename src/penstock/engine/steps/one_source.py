@@ -63,7 +63,7 @@ def with_steps_of(present: Step, saved: Compiled, lanes: tuple[int, int] | None)
         StateError: if streams would give other samples to the steps of this run.
     """
     rows = global_step_of(present)
-    same = rows == global_step_of(saved.flow)
+    same = rows == global_step_of(saved.tree)
     if rows is None or (same and (lanes is None or lanes[0] == lanes[1])):
         return saved
     if lanes is not None:
@@ -72,7 +72,7 @@ def with_steps_of(present: Step, saved: Compiled, lanes: tuple[int, int] | None)
             "mix(one_source_per='global_step') of streams would give other samples to its steps; "
             "continue on as many ranks, with batches of the same size"
         )
-    return saved.of(with_rows_of_step(saved.flow, ((0, rows),)))
+    return saved.of(with_rows_of_step(saved.tree, ((0, rows),)))
 
 
 def with_rows_of_step(step: Step, rows: RowsByStep) -> Step:

@@ -34,10 +34,10 @@ def length(compiled: Compiled) -> str:
 
 def _length(compiled: Compiled) -> str:
     if "size" not in vars(compiled):
-        inputs = _count_inputs(compiled.flow)
-        if inputs is not None and compiled.flow.reason_not_indexed:
+        inputs = _count_inputs(compiled.tree)
+        if inputs is not None and compiled.tree.reason_not_indexed:
             return ", not indexed"
-        if compiled.flow.is_endless:
+        if compiled.tree.is_endless:
             return ", endless"
         if inputs is None or inputs > _INPUTS:
             return ", length not computed yet"

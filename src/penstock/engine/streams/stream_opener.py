@@ -108,7 +108,7 @@ def find_last_items(
 ) -> dict[str, LastItem | None]:
     """Return the last samples of streams before their cursors, by lane.
 
-    None for a lane without any, or without exactly one indexed flow below. Positions of one step
+    None for a lane without any, or without exactly one indexed tree below. Positions of one step
     are located together.
     """
     came = dict[str, LastItem | None].fromkeys(cursors)

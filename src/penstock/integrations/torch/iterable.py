@@ -98,13 +98,13 @@ class IterableDataset(_TorchIterableDataset):
         turn, turns = detect_dataloader_worker() or (0, 1)
         if turns > _MAX_WORKERS:
             raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
-        flow = step_of_rank(
-            self._dataset.flow, self._world_size, self._remainder, None, self._lanes
+        tree = step_of_rank(
+            self._dataset.tree, self._world_size, self._remainder, None, self._lanes
         )
         setting = RunOptions(
             self._rank, self._world_size, self._lanes, remainder=self._remainder, worker=turn, workers=turns
         )  # fmt: skip
-        session = Session(self._dataset.compiled.of(flow), setting, None)
+        session = Session(self._dataset.compiled.of(tree), setting, None)
         if turn == 0:
             session.warn_of_lanes()
         return _WorkerIterator(session, self._passes[turn])

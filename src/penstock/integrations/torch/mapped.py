@@ -59,7 +59,7 @@ class MapDataset(_TorchDataset):
         mesh: object = None,
         remainder: Literal["drop", "pad"] = "drop",
     ) -> None:
-        dataset.flow.require_indexed(
+        dataset.tree.require_indexed(
             "MapDataset(ds)", "use penstock.integrations.torch.IterableDataset(ds)"
         )
         if not hasattr(dataset, "__len__"):

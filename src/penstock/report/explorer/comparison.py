@@ -41,7 +41,7 @@ class Comparison:
         ]
         if not lines:
             lines = list_differences(
-                before.dataset.flow.description(), after.dataset.flow.description()
+                before.dataset.tree.description(), after.dataset.tree.description()
             )
         if before.rows.position != after.rows.position:
             steps = [target.rows.next_step for target in (before, after)]
