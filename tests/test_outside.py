@@ -106,7 +106,7 @@ class Backwards(TwoToOne):
         turn, place = divmod(position, 3)
         return np.array([2 * turn + min(place, 2), turn])
 
-    def places(self, source: Any, k: Any) -> Any:
+    def positions_of(self, source: Any, k: Any) -> Any:
         return np.where(source == 0, k // 2 * 3 + k % 2, 3 * k + 2)
 
 
@@ -534,8 +534,8 @@ class Miscounts(Backwards):
 
 
 class Misplaces(Backwards):
-    def places(self, source: Any, k: Any) -> Any:
-        return super().places(source, k) + source
+    def positions_of(self, source: Any, k: Any) -> Any:
+        return super().positions_of(source, k) + source
 
 
 class Loses(UpTo):
@@ -577,7 +577,7 @@ BROKEN: list[tuple[Callable[[], Any], str]] = [
     (lambda: assert_rule(Again(), (9, 9)), "Again.at makes a draw twice: position 6 is draw 3 of input 0"),
     (lambda: assert_rule(Third(), (9, 9)), "Third.at draws from input 2 of 2 at position 2"),
     (lambda: assert_rule(Miscounts(), (9, 9)), r"Miscounts.counts\(1\) is \[2, 0\], but \[1, 0\] were drawn"),
-    (lambda: assert_rule(Misplaces(), (9, 9)), "Misplaces.places is not the inverse of at: draw 0 of input 1 is made at 2"),
+    (lambda: assert_rule(Misplaces(), (9, 9)), "Misplaces.positions_of is not the inverse of at: draw 0 of input 1 is made at 2"),
     (lambda: assert_fold(Loses(9)), "Loses loses item . of 10"),
     (lambda: assert_fold(Doubles(9)), r"Doubles returns item . of size . as \[\("),
     (lambda: assert_fold(Changes(9)), "Changes.step changed its argument `carry` at item 0"),

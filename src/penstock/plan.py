@@ -782,5 +782,5 @@ def _find_draw(mixture: Mixture, source: int, draw: int) -> int:
     """Return the position of a draw of a source; `MAX_POSITION` if it is never made."""
     if draw < 0:
         return 0
-    place = int(mixture.places(np.asarray([source]), np.asarray([draw]))[0])
+    place = int(mixture.positions_of(np.asarray([source]), np.asarray([draw]))[0])
     return MAX_POSITION if place < 0 else place

@@ -140,7 +140,7 @@ class ReplacedDraws:
         counts = self.mixture.counts(position - self._total_before - inserted) + self._before
         return counts + np.bincount(self._sources[:inserted], minlength=len(counts))
 
-    def places(self, source: Ints, k: Ints, /) -> Ints:
+    def positions_of(self, source: Ints, k: Ints, /) -> Ints:
         """Return the positions of draws of sources, -1 for those that are never made."""
         out, own_draw = np.full(len(k), -1), k - self._before[source]
         for i in map(int, find_distinct_values(source)):
@@ -151,7 +151,7 @@ class ReplacedDraws:
             is_inserted = np.append(numbers, -1)[j] == k[wanted]
             out[wanted[is_inserted]] = self._positions[inserted[j[is_inserted]]]
         rest = np.flatnonzero(out < 0)
-        own = self.mixture.places(source[rest], own_draw[rest])
+        own = self.mixture.positions_of(source[rest], own_draw[rest])
         if (own < self.replacements.at - self._total_before).any():
             self._require_known(0)
         shift = np.searchsorted(self._own_positions, own, "right")

@@ -261,7 +261,7 @@ def test_drawn_samples_of_random_trees(ds: ps.Dataset) -> None:
         drawn = find_drawn(root, leaf.number, np.arange(len(cast("Any", leaf.source)))).tolist()
         wanted = {index for source, index in seen if source == leaf.name}
         assert wanted <= set(drawn)
-        if root.alike and root.size is not None and root.size <= count:
+        if root.repeats and root.size is not None and root.size <= count:
             assert wanted == set(drawn)
 
 

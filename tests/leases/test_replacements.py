@@ -63,7 +63,7 @@ def test_every_question_is_answered_by_one_order(
         assert [*zip(source.tolist(), k.tolist(), strict=True)] == [
             expected[p] for p in places.tolist()
         ]
-        assert drawing.places(source, k).tolist() == places.tolist()
+        assert drawing.positions_of(source, k).tolist() == places.tolist()
         for position in range(first, 90, 7):
             drawn = Counter(source for source, _ in expected[:position])
             assert drawing.counts(position).tolist() == [drawn[i] for i in range(3)]
@@ -89,9 +89,9 @@ def test_before_what_is_told_only_the_beginning_is_known() -> None:
         with pytest.raises(ps.StateError, match=f"^position {position} is before 5"):
             drawing.at(np.asarray([position]))
     source, k = drawing.at(np.arange(5, 40))
-    assert drawing.places(source, k).tolist() == [*range(5, 40)]
+    assert drawing.positions_of(source, k).tolist() == [*range(5, 40)]
     with pytest.raises(ps.StateError, match="^position 0 is before 5"):
-        drawing.places(np.asarray([0]), np.asarray([0]))
+        drawing.positions_of(np.asarray([0]), np.asarray([0]))
 
 
 def test_a_log_of_several_lives_is_read_in_order() -> None:

@@ -262,7 +262,7 @@ def find_drawn(step: Op, source: int, index: Ints) -> Ints:
     below = [find_drawn(child, source, index) for child in step.inputs]
     if below:
         index = np.unique(np.concatenate(below))
-    if not step.indexed or not step.alike or (step.leaf is None and step.size is None):
+    if not step.indexed or not step.repeats or (step.leaf is None and step.size is None):
         return index
     missing, start, width = index, 0, _ROWS_PER_CHUNK
     while len(missing) and start < step.period:

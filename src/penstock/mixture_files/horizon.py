@@ -45,7 +45,7 @@ def count_pass_samples(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
 def count_distinct_samples(ds: Dataset) -> int:
     """Return the number of samples in one pass over each source of a dataset."""
     once = np.zeros(len(ds.plan.sources), np.int64)
-    ds.compiled.op.once(once)
+    ds.compiled.op.count_distinct(once)
     return int(once.sum())
 
 

@@ -171,7 +171,9 @@ def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
         if is_source(leaf.source):
             op = _find_source_op(target.compiled, leaf.number)
             size = (
-                len(leaf.source) if op is None or (op.size is None and not op.alike) else op.period
+                len(leaf.source)
+                if op is None or (op.size is None and not op.repeats)
+                else op.period
             )
             if op is None:
                 yield leaf, np.arange(size)

@@ -331,7 +331,7 @@ class Target:
     def sizes(self) -> dict[str, int]:
         """Number of samples of each source that knows it."""
         once = np.zeros(len(self.leaves), np.int64)
-        self.compiled.once(once)
+        self.compiled.count_distinct(once)
         return {leaf.name: int(once[leaf.number]) for leaf in self.leaves if is_source(leaf.source)}
 
     @cached_property

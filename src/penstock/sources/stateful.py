@@ -84,7 +84,7 @@ class ReadStateful(Read):
     """Read a stream whose iterators have a state of their own, which is part of the cursor."""
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
-        return StatefulOp(builder.leaf(self, path), builder.timing and builder.timing.clock)
+        return StatefulOp(builder.leaf(self, path), builder.timing and builder.timing.profiler)
 
 
 class StatefulOp(ShardsOp):

@@ -143,7 +143,7 @@ def _check_order(order: Order, name: str, below: int, key: int) -> None:
 def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
     """Assert that a mixing rule makes every draw of each input once and in order.
 
-    `counts` and `places`, if defined, must agree with the draws. The first 300 positions (or three
+    `counts` and `positions_of`, if defined, must agree with the draws. The first 300 positions (or three
     passes) are tested, and some distant ones.
 
     Args:
@@ -195,10 +195,10 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             (positions, (source, k)),
             (_DISTANT_POSITION + positions[:9], far),
         ):
-            if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
+            if len(wrong := np.flatnonzero(rule.positions_of(i, draws) != where)):
                 at = int(wrong[0])
                 raise AssertionError(
-                    f"{name}.places is not the inverse of at: draw {draws[at]} of input {i[at]} is made "
+                    f"{name}.positions_of is not the inverse of at: draw {draws[at]} of input {i[at]} is made "
                     f"at {where[at]}"
                 )
     _check_description(rule, name)

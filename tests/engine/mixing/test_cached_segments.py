@@ -63,7 +63,7 @@ def answers(found: Mixture) -> Any:
     end = min(found.size or 3_000, 3_000)
     source, k = found.at(np.arange(end))
     few = np.arange(0, 700, 17)
-    places = found.places(np.repeat(np.arange(3), len(few)), np.tile(few, 3))
+    places = found.positions_of(np.repeat(np.arange(3), len(few)), np.tile(few, 3))
     far = [found.surplus(at) for at in range(0, end, 311)]
     return found.size, source.tolist(), k.tolist(), places.tolist(), far
 

@@ -102,9 +102,9 @@ def test_any_position_equals_a_run_from_the_start(
     for p in data.draw(st.lists(st.integers(0, max(end - 1, 0)), max_size=8)) if end else ():
         found = other.at(np.asarray([p]))
         assert (int(found[0][0]), int(found[1][0])) == (source[p], k[p])
-        assert other.places(source[[p]], k[[p]]).tolist() == [p]
+        assert other.positions_of(source[[p]], k[[p]]).tolist() == [p]
         assert other.counts(p).tolist() == np.bincount(source[:p], minlength=n).tolist()
-    assert one.places(source, k).tolist() == list(range(end))
+    assert one.positions_of(source, k).tolist() == list(range(end))
 
 
 def lognormal(n: int, sigma: float, seed: int, most: int = 1 << 40) -> list[int]:
@@ -180,7 +180,7 @@ def test_a_tenth_of_a_percent_at_1e8_tokens() -> None:
 def test_far_positions_are_found_at_once() -> None:
     found = mixture([lognormal(2_000, 2.5, i) for i in range(8)], [1, 2, 3, 4, 5, 6, 7, 8])
     source, k = found.at(np.arange(10**12, 10**12 + 50))
-    assert found.places(source, k).tolist() == list(range(10**12, 10**12 + 50))
+    assert found.positions_of(source, k).tolist() == list(range(10**12, 10**12 + 50))
     assert found.counts(10**12).sum() == 10**12
 
 

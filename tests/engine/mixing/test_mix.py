@@ -35,7 +35,7 @@ def names(n: int) -> tuple[str, ...]:
 
 def find(mixture: Mixture, source: int, k: int) -> int:
     """Return the position of a draw; -1 if it is never made."""
-    return int(mixture.places(np.asarray([source]), np.asarray([k]))[0])
+    return int(mixture.positions_of(np.asarray([source]), np.asarray([k]))[0])
 
 
 def draw_weights(rng: Any, kind: str, n: int) -> Any:
@@ -635,7 +635,7 @@ def test_draws_that_are_never_made_have_no_place(block: int) -> None:
         *((1, i) for i in range(9)),
     ]
     asked = [(i, draw) for i, most in ((0, 5), (1, 9)) for draw in range(most + 3)]
-    found = mix.places(*(np.asarray(column) for column in zip(*asked, strict=True)))
+    found = mix.positions_of(*(np.asarray(column) for column in zip(*asked, strict=True)))
     for (i, draw), place in zip(asked, found.tolist(), strict=True):
         assert place == next((at for at in range(14) if (source[at], k[at]) == (i, draw)), -1)
 

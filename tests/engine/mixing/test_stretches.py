@@ -55,7 +55,7 @@ def check(mixture: Mixture, start: int, drawn: dict[str, int], stop: int) -> Non
         assert (at - start) % per == 0 or i == source[at - start - 1]
         counts[i] += 1
     assert mixture.counts(stop).tolist() == counts
-    assert mixture.places(source, k).tolist() == list(range(start, stop))
+    assert mixture.positions_of(source, k).tolist() == list(range(start, stop))
 
 
 @given(mixtures())

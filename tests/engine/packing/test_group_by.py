@@ -41,7 +41,7 @@ def sources(plan: Any, row: int) -> set[str]:
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
     flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
-    alike = flow.ds._size is not None and Compiled(flow.ds.tree).op.alike
+    alike = flow.ds._size is not None and Compiled(flow.ds.tree).op.repeats
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
 
 
@@ -62,7 +62,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
 def ending(draw: Any) -> Grown:
     """A tree of documents whose lengths are known, of which every pass gives the same."""
     flow = woven(draw, "", "documents", kinds=("concat", "concat", "mix"))
-    assume(flow.ds._size and Compiled(flow.ds.tree).op.alike)
+    assume(flow.ds._size and Compiled(flow.ds.tree).op.repeats)
     return flow
 
 

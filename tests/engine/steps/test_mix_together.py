@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.random import MIN_FEISTEL_SIZE
-from penstock.engine.steps.mix_together import Together
+from penstock.engine.steps.mix_together import ShuffledSources
 
 SIZES = (MIN_FEISTEL_SIZE, 9_000, 12_345, 20_000, 8_000, 30_011)
 
@@ -34,14 +34,14 @@ def mixture() -> Any:
 
 def test_samples_and_tokens_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     op, lengths = mixture().op, mixture().builder.lengths
-    assert op._together.mine.tolist() == [True, True, True, True, False, False]
+    assert op._shuffled_sources.mine.tolist() == [True, True, True, True, False, False]
     wanted = mixture().op
     monkeypatch.setattr("penstock.engine.steps.mix_together._WORTH", 99)
-    assert not wanted._together.mine.any()
+    assert not wanted._shuffled_sources.mine.any()
     four = np.flatnonzero(np.isin(op.schedule.at(np.arange(4_000))[0], range(4)))[:200]
     for at in (0, 70_000, 10**6, 10**9):
         positions = np.sort(four[:, None] + np.asarray([at, at]), axis=None)
-        assert at or op._together.locate(*op.draws(positions)) is not None
+        assert at or op._shuffled_sources.locate(*op.draws(positions)) is not None
         found, want = (each.locate(positions) for each in (op, wanted))
         for column in ("leaf", "epoch", "index", "part"):
             assert np.array_equal(getattr(found, column), getattr(want, column)), (at, column)
@@ -55,12 +55,12 @@ def test_samples_and_tokens_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -
 
 def test_it_is_for_a_few_samples_of_many_sources() -> None:
     inputs = mixture().op.inputs
-    together = Together(inputs)
+    together = ShuffledSources(inputs)
     source = np.zeros(5_000, np.int64)
     assert together.locate(source, np.arange(5_000)) is None, "by itself it is as fast"
     assert together.locate(source[:5], np.arange(5)) is not None
     assert together.locate(source[:5] + 5, np.arange(5)) is None, "another kind of input"
-    assert not Together(inputs[:3]).mine.any()
+    assert not ShuffledSources(inputs[:3]).mine.any()
 
 
 def lined(rng: Any, i: int) -> ps.Dataset:
@@ -90,7 +90,7 @@ def test_sources_and_shuffles_are_looked_up_by_one_permutation_each(seed: int) -
     for first, many in ((0, 700), (10**5, 17), (10**6, 3_000)):
         positions = rng.permutation(np.arange(first, first + many))
         source, k = op.draws(positions)
-        found = op._lines.locate(source, k)
+        found = op._permuted_sources.locate(source, k)
         for i, each in enumerate(op.inputs):
             mine = source == i
             want = each.locate(k[mine])
@@ -113,7 +113,7 @@ def test_inputs_of_other_kinds_are_asked_each(other: str) -> None:
     }
     mixed: Any = ps.mix({"a": ps.from_sequence(range(50)).shuffle(), "b": kinds[other]}, seed=1)
     op = mixed.compiled.op
-    assert op._lines.locate(*op.draws(np.arange(9))) is None
+    assert op._permuted_sources.locate(*op.draws(np.arange(9))) is None
     assert [str(mixed[i]) for i in range(40)] == [str(each) for each in mixed[:40]]
 
 

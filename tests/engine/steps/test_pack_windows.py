@@ -47,7 +47,7 @@ def lognormal(mean: float, sigma: float, many: int, most: int | None = None) -> 
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
     flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
-    alike = flow.ds._size is not None and Compiled(flow.ds.tree).op.alike
+    alike = flow.ds._size is not None and Compiled(flow.ds.tree).op.repeats
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
 
 

@@ -211,5 +211,5 @@ def test_notes_do_not_pile_up() -> None:
     ds = ps.from_iterable(lambda: range(20_000), name="web")
     with ps.Loader(ds, profile=True, lanes=1) as loader:
         list(loader)
-        clock: Any = loader._session.compiled.clock  # pyright: ignore[reportPrivateUsage]
+        clock: Any = loader._session.compiled.profiler  # pyright: ignore[reportPrivateUsage]
         assert not clock.take_records() and [note.items for note in clock.totals()] == [20_000]

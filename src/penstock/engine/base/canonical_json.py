@@ -103,18 +103,7 @@ def _name_step(step: Mapping[str, Json]) -> tuple[str, Json]:
     if step.get("order") == "slice":
         start, count, stride = step.get("start"), step.get("count"), step.get("step")
         return ("shard", "") if stride != 1 else ("skip", start) if start else ("limit", count)
-    for key in (
-        "pack",
-        "order",
-        "fold",
-        "mix",
-        "batch",
-        "filter",
-        "flat",
-        "map",
-        "random",
-        "read",
-    ):
+    for key in ("pack", "order", "fold", "mix", "batch", "filter", "flat", "map", "random", "read"):
         value = step.get(key)
         if key in step and not (isinstance(value, Mapping) and "of" in value):
             name = value if isinstance(value, str) else key

@@ -22,9 +22,9 @@ from ..mixing import Adopt, Mixture, SetWeights, mixture_from_json, mixture_to_j
 from ..mixing.rules import FormerMixture, Weighted
 from ..steps.batch import tail_of
 from ..steps.mix import Mix, bind_mixtures, find_histories, find_mixtures
-from ..steps.mix_history import FURTHEST, History, bound, moved_draws
+from ..steps.mix_history import FURTHEST, History, moved_draws, with_present_lengths
 from ..steps.one_source import global_step_of
-from ..steps.op import Op, stands_below
+from ..steps.op import Op, find_progress_below
 from ..steps.paths import format_path
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Builder, Step
@@ -48,19 +48,19 @@ _ROWS_COMPARED = 3 << 10
 """Items of a pass that are compared there."""
 
 
-class Stand(NamedTuple):
+class MixPosition(NamedTuple):
     """The position of a mixture in a run.
 
     It has the number of replays before; a pass, and the first place in it that was not delivered;
     and the first place that the slowest lane did not deliver.
     """
 
-    lap: int
+    epoch: int
     at: int
     behind: int
 
 
-Places = Callable[[Step], Mapping[Path, Stand]]
+FindProgress = Callable[[Step], Mapping[Path, MixPosition]]
 """Positions of the mixtures of a tree; mixtures without a known position are left out."""
 
 
@@ -68,14 +68,14 @@ def describe_mixtures(builder: Builder) -> list[Json]:
     """Describe the mixtures of a tree for a state: everything that their order depends on."""
     out = list[Json]()
     for path, found in {**find_histories(builder, True), **find_histories(builder, False)}.items():
-        events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
+        events: list[Json] = [[epoch, event.to_json()] for epoch, event in found.events]
         out.append(
             {"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events}
         )
     return out
 
 
-class Adopted(NamedTuple):
+class AdoptedState(NamedTuple):
     """The edits by which mixtures take over, and of mixtures of streams the names that their inputs
     had: these go on by their cursors.
     """
@@ -89,9 +89,9 @@ def adopt_state(
     edits: Sequence[Edit],
     saved: Any,
     epoch: int,
-    places: Places,
+    find_progress: FindProgress,
     rows: Mapping[str, int],
-) -> Adopted:
+) -> AdoptedState:
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
     from its own position. `rows` are the numbers of rows of the sources in that state.
     """
@@ -102,16 +102,16 @@ def adopt_state(
     unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
     until_then = changed(base, [*unchanged, *until, *unmixed], epoch)
-    stands: Mapping[Path, Stand] = places(until_then) if taken else {}
+    positions: Mapping[Path, MixPosition] = find_progress(until_then) if taken else {}
     made = list(unchanged)
     for path in sorted(
         taken, key=len, reverse=True
     ):  # inner mixtures first: their lengths are lengths of inputs
-        if path not in stands:
+        if path not in positions:
             raise _make_out_of_order_error(path)
-        if any(stand := stands[path]):
-            made += _takeover(base, [*made, *unmixed], path, taken[path], stand)
-    return Adopted((*made, *unmixed), moves)
+        if any(position := positions[path]):
+            made += _adopt_mixture(base, [*made, *unmixed], path, taken[path], position)
+    return AdoptedState((*made, *unmixed), moves)
 
 
 def require_own_draws(edits: Sequence[Edit]) -> None:
@@ -196,16 +196,16 @@ def keep_changes(
     for edit in edits:
         if edit in saved or not isinstance(edit, Change) or not isinstance(edit.event, Adopt):
             continue
-        begin = edit.lap, edit.event.at
+        begin = edit.epoch, edit.event.at
         events = edit.pasts[-1].events
-        changes = [(lap, event) for lap, event in events if isinstance(event, SetWeights)]
-        in_force = [event for lap, event in changes if (lap, event.at) <= begin][-1:]
-        out += [Change(edit.path, edit.lap, SetWeights(begin[1], e.weights)) for e in in_force]
-        for lap, event in changes:
-            if (lap, event.at) > begin:
-                first = begin[1] if lap == begin[0] else 0
+        changes = [(epoch, event) for epoch, event in events if isinstance(event, SetWeights)]
+        in_force = [event for epoch, event in changes if (epoch, event.at) <= begin][-1:]
+        out += [Change(edit.path, edit.epoch, SetWeights(begin[1], e.weights)) for e in in_force]
+        for epoch, event in changes:
+            if (epoch, event.at) > begin:
+                first = begin[1] if epoch == begin[0] else 0
                 at = first - (first - event.at) // rows * rows
-                out.append(Change(edit.path, lap, SetWeights(at, event.weights)))
+                out.append(Change(edit.path, epoch, SetWeights(at, event.weights)))
     return tuple(out)
 
 
@@ -222,22 +222,28 @@ def _has_grown(builder: Builder, mix: Mix, path: Path, rows: Mapping[str, int]) 
     return any(mix.input_with_rows(builder, path, name, rows) is not None for name in mix.names)
 
 
-def _takeover(
-    base: Step, edits: Sequence[Edit], path: Path, pasts: tuple[FormerMixture, ...], stand: Stand
+def _adopt_mixture(
+    base: Step,
+    edits: Sequence[Edit],
+    path: Path,
+    pasts: tuple[FormerMixture, ...],
+    now: MixPosition,
 ) -> list[Change]:
     """Return the changes by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
     builder = Builder(changed(base, edits))
     present = find_histories(builder, indexed=True)[path].mixture
-    lap, at, behind = stand
-    history = History(present, (), tuple(bound(past, present) for past in pasts), None)
-    then = history.at(lap)
+    epoch, at, behind = now
+    history = History(
+        present, (), tuple(with_present_lengths(past, present) for past in pasts), None
+    )
+    then = history.at(epoch)
     try:
         delivered = then.counts(at).tolist()
     except IndexError:  # a selection gave later places before
         raise _make_out_of_order_error(path) from None
-    if gone := sorted(history.list_drawn(lap, behind, at) - {*present.names}):
+    if gone := sorted(history.list_drawn(epoch, behind, at) - {*present.names}):
         raise make_removed_error(*gone)
     counts = dict(zip(then.names, zip(delivered, then.sizes, strict=True), strict=True))
     drawn = {
@@ -251,13 +257,13 @@ def _takeover(
     _require_same_tokens(then, present)
     one_unit = (then.meters is None) == (present.meters is None)
     surplus = _carry(then.surplus(at), present) if one_unit else {}
-    ended = replace(pasts[-1], lap=lap, at=at)
-    changes = [Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))]
+    ended = replace(pasts[-1], epoch=epoch, at=at)
+    changes = [Change(path, epoch, Adopt(at, drawn, surplus), (*pasts[:-1], ended))]
     weights = (rule := cast("Weighted", find_mixtures(base)[path].rule)).weights
     if isinstance(weights, Schedule) and present.size is None and not _agree(then, present, at):
         later = convert_later(rule, weights, then, at)
         if later is not weights:
-            changes.append(Change(path, lap, SetWeights(at, later)))
+            changes.append(Change(path, epoch, SetWeights(at, later)))
     return changes
 
 
@@ -462,13 +468,13 @@ def _named(path: Path) -> tuple[str, ...]:
 # ---------------------------------------------------------------- where mixtures stand
 
 
-def standing(tree: Step, epoch: int, at: int) -> dict[Path, Stand]:
+def find_mixture_progress(tree: Step, epoch: int, at: int) -> dict[Path, MixPosition]:
     """Return the positions of the mixtures of an indexed tree at a row of a pass."""
     builder = Builder(tree)
     op = builder.op(tail_of(tree).rows)
     row = at + (0 if op.passes is None else op.passes.start(epoch))
-    found = stands_below(*pass_over_skips(op, row))
+    found = find_progress_below(*pass_over_skips(op, row))
     places = {
         path: found[id(mix)] for path, mix in bind_mixtures(builder).items() if id(mix) in found
     }
-    return {path: Stand(epoch, at, at) for path, (epoch, at) in places.items()}
+    return {path: MixPosition(epoch, at, at) for path, (epoch, at) in places.items()}

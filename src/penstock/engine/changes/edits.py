@@ -34,25 +34,28 @@ from .masking import mask_documents
 
 @dataclass(frozen=True)
 class Change:
-    """An event in pass `lap` of the mixture at a path of mixture names; `()` is the outermost.
+    """An event in pass `epoch` of the mixture at a path of mixture names; `()` is the outermost.
     `pasts` are the mixtures before it, if another mixture took over.
     """
 
     path: Path
-    lap: int
+    epoch: int
     event: Event
     pasts: tuple[FormerMixture, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
         pasts: dict[str, Json] = {"pasts": [*map(_past_to_json, self.pasts)]} if self.pasts else {}
-        return {"path": list(self.path), "pass": self.lap, "event": self.event.to_json(), **pasts}
+        return {"path": list(self.path), "pass": self.epoch, "event": self.event.to_json(), **pasts}
 
     @staticmethod
     def from_json(saved: Any) -> Change:
         try:
             pasts = tuple(map(_past_from_json, saved.get("pasts", [])))
             return Change(
-                tuple(saved["path"]), _lap(saved["pass"]), event_from_json(saved["event"]), pasts
+                tuple(saved["path"]),
+                _decode_epoch(saved["pass"]),
+                event_from_json(saved["event"]),
+                pasts,
             )
         except (LookupError, TypeError, ValueError) as error:
             raise StateError(
@@ -100,12 +103,7 @@ class Exclude:
         known: dict[str, Json] = {"replanned": list(self.replanned)} if self.replanned else {}
         if self.row is not None:
             known["row"] = self.row
-        return {
-            "exclude": self.source,
-            "since": self.since,
-            "indices": list(self.indices),
-            **known,
-        }
+        return {"exclude": self.source, "since": self.since, "indices": list(self.indices), **known}
 
 
 @dataclass(frozen=True)
@@ -148,13 +146,13 @@ def edit_from_json(saved: Any) -> Edit:
         if "packed" in saved:
             return RowsBefore(_number(saved["until"]), check_int(saved["packed"], "{}", 1))
         if "former" in saved:
-            sizes = tuple((_lap(epoch), _number(size)) for epoch, size in saved["former"])
+            sizes = tuple((_decode_epoch(epoch), _number(size)) for epoch, size in saved["former"])
             if [epoch for epoch, _ in sizes] != sorted({epoch for epoch, _ in sizes}):
                 raise ValueError(f"passes {sizes}")
-            return Former(sizes, _lap(saved["until"]))
+            return Former(sizes, _decode_epoch(saved["until"]))
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
-            replanned = tuple(map(_lap, saved.get("replanned", [])))
+            replanned = tuple(map(_decode_epoch, saved.get("replanned", [])))
             row = None if saved.get("row") is None else _number(saved["row"])
             return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, replanned, row)
         if "mask" in saved:
@@ -305,7 +303,7 @@ def _with_events(
         vars(changed)["compiled"] = rule.compiled  # the mixture itself is unchanged
         return changed
     last = max((i for i, change in enumerate(mine) if change.pasts), default=0)
-    events = tuple((change.lap, change.event) for change in mine[last:])
+    events = tuple((change.epoch, change.event) for change in mine[last:])
     return rule.with_changes(events, mine[last].pasts, now)
 
 
@@ -345,23 +343,23 @@ def locate_mixture(tree: Step, weights: Any) -> Path:
 
 
 def _past_to_json(past: FormerMixture) -> Json:
-    events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
+    events: list[Json] = [[epoch, event.to_json()] for epoch, event in past.events]
     mixture = mixture_to_json(past.mixture)
     rows: dict[str, Json] = {"rows": dict(past.rows)} if past.rows else {}
-    return {"mixture": mixture, "events": events, "pass": past.lap, "at": past.at, **rows}
+    return {"mixture": mixture, "events": events, "pass": past.epoch, "at": past.at, **rows}
 
 
 def _past_from_json(saved: Any) -> FormerMixture:
     events = events_from_json(saved["events"])
-    lap, at = _lap(saved["pass"]), _number(saved["at"])
+    epoch, at = _decode_epoch(saved["pass"]), _number(saved["at"])
     rows = tuple((str(name), _number(rows)) for name, rows in saved.get("rows", {}).items())
-    return FormerMixture(mixture_from_json(saved["mixture"]), events, lap, at, rows)
+    return FormerMixture(mixture_from_json(saved["mixture"]), events, epoch, at, rows)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
     """Decode the events of a mixture with their passes, in order."""
-    events = tuple((_lap(lap), event_from_json(event)) for lap, event in saved)
-    if [lap for lap, _ in events] != sorted(lap for lap, _ in events):
+    events = tuple((_decode_epoch(epoch), event_from_json(event)) for epoch, event in saved)
+    if [epoch for epoch, _ in events] != sorted(epoch for epoch, _ in events):
         raise StateError(
             "the changes of a mixture in the state are not in order; "
             "the state is damaged, load an earlier one"
@@ -369,7 +367,7 @@ def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
     return events
 
 
-def _lap(saved: Any) -> int:
+def _decode_epoch(saved: Any) -> int:
     if type(saved) is not int or not 0 <= saved < FURTHEST:
         raise StateError(
             f"a change in the state names pass {saved!r}; the state is damaged, load an earlier one"

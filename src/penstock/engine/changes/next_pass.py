@@ -19,15 +19,7 @@ from ..steps.reorder_op import find_repeated_leaves
 from ..steps.step import Builder, Step
 from ..steps.tally import Tally, Uncountable
 from .adopt import compare_mixtures, require_own_draws
-from .edits import (
-    Change,
-    Edit,
-    Exclude,
-    RowsBefore,
-    changed,
-    find_source_position,
-    with_former,
-)
+from .edits import Change, Edit, Exclude, RowsBefore, changed, find_source_position, with_former
 
 
 def begin_with_next_pass(

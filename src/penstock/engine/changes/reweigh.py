@@ -46,7 +46,7 @@ def reweighed(
             "cannot see each other; give the same at= on all ranks"
         )
     events = [
-        (edit.lap, edit.event.at)
+        (edit.epoch, edit.event.at)
         for edit in edits
         if isinstance(edit, Change) and edit.path == path
     ]
@@ -59,17 +59,17 @@ def reweighed(
             f"set_weights(at={at}): the run has already drawn samples or set weights up to "
             f"position {furthest}, and the past cannot change; give a later position"
         )
-    lap, place = place_in(builder, path, position, here[0])
+    epoch, place = place_in(builder, path, position, here[0])
     histories = {**find_histories(builder, True), **find_histories(builder, False)}
     found = histories.get(path)
-    if found is not None and (rest := found.at(lap).event_position(place) - place):
+    if found is not None and (rest := found.at(epoch).event_position(place) - place):
         position += rest  # a stretch of one source has one weight
-        lap, place = place_in(builder, path, position, here[0])
+        epoch, place = place_in(builder, path, position, here[0])
     found = found if path in bind_mixtures(builder) else None
-    if isinstance(weights, Schedule) and found is not None and lap == here[0]:
+    if isinstance(weights, Schedule) and found is not None and epoch == here[0]:
         rule = cast("Weighted", find_mixtures(base)[path].rule)
-        weights = convert_later(rule, weights, found.at(lap), place)
-    return position, Change(path, lap, SetWeights(place, weights))
+        weights = convert_later(rule, weights, found.at(epoch), place)
+    return position, Change(path, epoch, SetWeights(place, weights))
 
 
 def convert_later(rule: Weighted, schedule: Schedule, before: Mixture, at: int) -> Schedule:
@@ -94,19 +94,19 @@ def convert_later(rule: Weighted, schedule: Schedule, before: Mixture, at: int) 
     return schedule.in_tokens(means, weighed is not None, (at, total), weighed)
 
 
-def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
+def position_in(builder: Builder, path: Path, epoch: int, place: int) -> int:
     """The position of a mixture, over all its passes, that a place of a pass is; of streams it is
     that place."""
     op = bind_mixtures(builder).get(path)
-    return place if op is None else op.position(lap, place)
+    return place if op is None else op.position(epoch, place)
 
 
-def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
-    """The pass and the place of a position; of streams it is one of the pass `lap`."""
+def place_in(builder: Builder, path: Path, position: int, epoch: int) -> Place:
+    """The pass and the place of a position; of streams it is one of the pass `epoch`."""
     if (op := bind_mixtures(builder).get(path)) is None:
-        return lap, position
+        return epoch, position
     part, first, position = op.era_at(position)
-    epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
+    epoch, place = divmod(position, part.size) if part.size else (epoch - first, position)
     return first + epoch, place
 
 

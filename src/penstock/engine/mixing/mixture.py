@@ -50,7 +50,7 @@ class Mixture:
     >>> source, k = m.at(np.arange(8))
     >>> source.tolist(), k.tolist()
     ([0, 0, 0, 1, 1, 0, 0, 0], [0, 1, 2, 0, 1, 3, 4, 5])
-    >>> m.places(np.asarray([1]), np.asarray([250_000_000_000])).tolist()
+    >>> m.positions_of(np.asarray([1]), np.asarray([250_000_000_000])).tolist()
     [1000000000001]
     """
 
@@ -126,7 +126,7 @@ class Mixture:
         source[order], k[order] = self._at_sorted(positions[order])
         return source, k
 
-    def places(self, source: Ints, k: Ints) -> Ints:
+    def positions_of(self, source: Ints, k: Ints) -> Ints:
         """Return the positions of draws of sources, -1 for draws that are never made.
 
         It is the inverse of `at`.

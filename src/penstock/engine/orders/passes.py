@@ -43,8 +43,8 @@ class Replay:
         return _multiply_length(below, self.epochs)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        lap = positions // require_finite(below)
-        return positions - lap * require_finite(below), lap
+        epoch = positions // require_finite(below)
+        return positions - epoch * require_finite(below), epoch
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         return np.where(positions < require_finite(below), positions, -1)

@@ -37,16 +37,16 @@ class Portion(FixedSet):
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = require_finite(self.size(below))
-        lap = positions // count
-        place = positions - lap * count
+        epoch = positions // count
+        place = positions - epoch * count
         if not self.others:
-            return self._picked(place), lap
+            return self._picked(place), epoch
         # Skip all intervals that end before, and then those that picked an early position.
         rest = self.of - self.some
         skipped = np.maximum(((place + 1) * self.some - self.of) // rest + 1, 0)
         while (earlier := self._picked(skipped) - skipped <= place).any():
             skipped += earlier
-        return place + skipped, lap
+        return place + skipped, epoch
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         inside = (positions >= 0) & (positions < require_finite(below))

@@ -33,8 +33,8 @@ class Slice(FixedSet):
         return self.count
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        lap = positions // self.count
-        return self.start + (positions - lap * self.count) * self.step, lap
+        epoch = positions // self.count
+        return self.start + (positions - epoch * self.count) * self.step, epoch
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         index, rest = np.divmod(positions - self.start, self.step)
@@ -69,8 +69,8 @@ class Pick(FixedSet):
         return len(self.indices)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        lap = positions // len(self.indices)
-        return self.indices[positions - lap * len(self.indices)], lap
+        epoch = positions // len(self.indices)
+        return self.indices[positions - epoch * len(self.indices)], epoch
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         order, ordered = self._sorted
@@ -127,9 +127,9 @@ class AllBut(FixedSet):
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = require_finite(self.size(below))
-        lap = positions // count
-        index = positions - lap * count
-        return index + np.searchsorted(self._remaining_before, index, side="right"), lap
+        epoch = positions // count
+        index = positions - epoch * count
+        return index + np.searchsorted(self._remaining_before, index, side="right"), epoch
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         before = np.searchsorted(self.indices, positions)

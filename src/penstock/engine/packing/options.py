@@ -333,10 +333,7 @@ class Packing(RowBuilder):
     build_with_sources = many
 
     def stack(
-        self,
-        groups: Sequence[Sequence[Piece]],
-        sizes: Sequence[int],
-        sources: Array | None = None,
+        self, groups: Sequence[Sequence[Piece]], sizes: Sequence[int], sources: Array | None = None
     ) -> list[dict[str, Any]] | None:
         """Build stacks of `sizes` rows, see `build_rows`; None if rows differ in their lengths."""
         form = self._format

@@ -15,14 +15,7 @@ from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
-from ..changes.edits import (
-    Edit,
-    Exclude,
-    Skipped,
-    changed,
-    edit_from_json,
-    find_source_position,
-)
+from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json, find_source_position
 from ..changes.masking import find_maskable_sources
 from ..orders import Gap, Skips
 from ..runtime.seal import seal
@@ -43,12 +36,7 @@ from ..steps.reorder import Reorder
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
-from ..streams.journal import (
-    Entries,
-    journal_from_json,
-    journal_to_json,
-    without_replacements,
-)
+from ..streams.journal import Entries, journal_from_json, journal_to_json, without_replacements
 from .edit import group_by_source, list_removals, split_by_first_row
 from .questions import Questions
 from .records import Removal, Sample

@@ -421,7 +421,7 @@ class Questions(PlanLookup):
     @cached_property
     def _distinct_samples(self) -> Ints:
         out = np.zeros(len(self.sources), np.int64)
-        self._op.once(out)
+        self._op.count_distinct(out)
         return out
 
     def _sample(self, source: str, index: int) -> tuple[int, int]:

@@ -140,7 +140,7 @@ class _Documents(Tally):
     def documents(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Count equal passes by looking at one of them."""
         assert isinstance(op, Op)
-        if op.alike and op.size is not None:
+        if op.repeats and op.size is not None:
             first, last = -(-start // op.period), stop // op.period
             if last - first > 1:
                 begin, end = first * op.period, last * op.period

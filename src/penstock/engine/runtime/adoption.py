@@ -9,7 +9,7 @@ from ...errors import StateError
 from ...types import Json
 from ..base.cursors import parse_cursor_int
 from ..changes.adopt import (
-    Places,
+    FindProgress,
     adopt_state,
     keep_changes,
     make_moved_error,
@@ -53,7 +53,7 @@ class Adoption:
     indexed: bool
 
     def continue_pass(
-        self, positions: Places, regrouped: bool
+        self, positions: FindProgress, regrouped: bool
     ) -> tuple[Changes, Mapping[int, Json]]:
         """Return the changes of a run that continues its pass, and the cursors of its lanes.
 

@@ -38,7 +38,7 @@ class RunMonitor:
         """Record one wait for an item."""
         self._last, seconds = ended, ended - began
         if self.timing:
-            self.timing.clock.collect()
+            self.timing.profiler.collect()
         if not self._began:
             self._began, self.first = ended, seconds
             return
@@ -65,7 +65,7 @@ class RunMonitor:
         )  # fmt: skip
 
     def _work_times(self) -> list[WorkTime] | None:
-        return self.timing.clock.totals() if self.timing else None
+        return self.timing.profiler.totals() if self.timing else None
 
     def verdict(self) -> Verdict:
         """Return the verdict on the run so far."""

@@ -22,7 +22,7 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..changes.adopt import Places, Stand, describe_mixtures, standing
+from ..changes.adopt import FindProgress, MixPosition, describe_mixtures, find_mixture_progress
 from ..changes.edits import (
     Edit,
     Exclude,
@@ -261,7 +261,7 @@ class Session:
 
     def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Execution:
         leaves, most = found.builder.leaves, self.setting.max_items
-        return Execution(self.journal, leaves, self.budget, executor, window, most, found.clock)
+        return Execution(self.journal, leaves, self.budget, executor, window, most, found.profiler)
 
     def _delivery(
         self, stream: Stream, builder: Builder, width: int, limit: int | None
@@ -753,32 +753,31 @@ class Session:
             cursor["drawn"] = len(range(rank, min(body.drawn, limit), ranks))
         return cursor
 
-    def _mixture_positions(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
+    def _mixture_positions(self, body: SavedState, cursors: Mapping[int, Json]) -> FindProgress:
         """Return a function that returns the positions of the mixtures of a tree at these cursors."""
-        epoch = body.epoch
 
-        def places(tree: Step) -> Mapping[Path, Stand]:
+        def find_progress(tree: Step) -> Mapping[Path, MixPosition]:
             if self.group:
-                return standing(tree, epoch, parse_cursor_int(cursors[0]))
+                return find_mixture_progress(tree, body.epoch, parse_cursor_int(cursors[0]))
             # The lanes of all ranks.
             setting = replace(self.setting, window=0, rank=0, world_size=1)
             probe = Session(Compiled(tree), setting, None)
             cursor = probe._cursor_of_rank(body, cursors)
-            found = dict[Path, Stand]()
+            found = dict[Path, MixPosition]()
             for path in find_mixtures(tree):
                 with suppress(ConfigError):  # it is not drawn from in its own order
-                    found[path] = probe._mixture_position(path, epoch, cursor)
+                    found[path] = probe._mixture_position(path, body.epoch, cursor)
             return found
 
-        return places
+        return find_progress
 
-    def _mixture_position(self, path: Path, epoch: int, cursor: Json) -> Stand:
+    def _mixture_position(self, path: Path, epoch: int, cursor: Json) -> MixPosition:
         """Return the first position of a mixture that was not delivered up to a cursor.
 
         Prefetched items do not count: lanes are opened again there, without prefetch.
         """
         if self.group:
-            found = standing(self.tree, epoch, parse_cursor_int(cursor)).get(path)
+            found = find_mixture_progress(self.tree, epoch, parse_cursor_int(cursor)).get(path)
             return refused_inside() if found is None else found
         opened = self._open()
         try:
@@ -791,8 +790,9 @@ class Session:
             if mixed and mixed.passes:
                 start, size = mixed.passes.start(epoch), mixed.passes.size(epoch)
                 lanes = [min(at - start, size) for at in lanes]
-            return Stand(epoch, max(lanes), min(lanes))
-        return refused_inside() if ends(opened.builder, path) else Stand(0, max(lanes), min(lanes))
+            return MixPosition(epoch, max(lanes), min(lanes))
+        position = MixPosition(0, max(lanes), min(lanes))
+        return refused_inside() if ends(opened.builder, path) else position
 
     # ------------------------------------------------------------ changes and failures
 
@@ -824,14 +824,14 @@ class Session:
         )
 
         def reached(path: Path) -> Place:
-            stand = self._mixture_position(path, self.epoch, cursor)
-            return stand.lap, stand.at
+            position = self._mixture_position(path, self.epoch, cursor)
+            return position.epoch, position.at
 
         position, change = reweighed(
             self.base, self.changes, weights, at, alone, self._run.builder, reached
         )
         changes = (*self.changes, change)
-        require_reweighed_passes(self.base, changes, max(self.epoch, change.lap))
+        require_reweighed_passes(self.base, changes, max(self.epoch, change.epoch))
         past = self._run.capture_past(self.epoch, cursor)
 
         def changes_weights() -> None:

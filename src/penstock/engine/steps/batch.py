@@ -33,7 +33,7 @@ from ..streams.stream_opener import StreamOpener
 from .function_step import format_function
 from .map import Map
 from .one_source import with_rows_of_step
-from .op import UNKNOWN, Before, Groups, Op, Standing
+from .op import UNKNOWN, Before, Groups, Op, Scope
 from .paths import Migration
 from .planned_lengths import require_equal_lengths
 from .repeat import RepeatPasses
@@ -80,23 +80,23 @@ class BatchOp(Groups):
     def tail(self) -> bool:
         return not self.tuples
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         self._require_one_size()
         if self.indexed and (opening.lane or not self.tail):
-            return opening.open_positions(self, laps)
-        below, by = opening.open(self.input, laps), Grouping(self.n, self.drop)
+            return opening.open_positions(self, passes)
+        below, by = opening.open(self.input, passes), Grouping(self.n, self.drop)
         if isinstance(below, ExecutionLoop) and isinstance(below.feed, PositionFeed):
             return below.add_step(by)
         return Batches(below, by, opening.opened and opening.opened[1])
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
+    ) -> Iterator[Scope]:
         if self.tuples:
             return (
                 (leaf, None if packed else (among or self).ending, above) for leaf in self.leaves
             )
-        return self.input.places(above + 1, packed)
+        return self.input.scopes(above + 1, packed)
 
     @property
     def ending(self) -> Op:
@@ -202,7 +202,7 @@ class BatchOp(Groups):
 
         input.count(tally, self.begins(start), end(first.epoch), times)
         between = range(first.epoch + 1, last.epoch)
-        if input.steady and len(below.epochs) == 1 and not tally.by_document:
+        if input.has_steady_counts and len(below.epochs) == 1 and not tally.by_document:
             input.count(tally, 0, end(0), times * len(between))
         else:
             tally.look_at_passes(len(between), max(below.sizes))
@@ -210,12 +210,12 @@ class BatchOp(Groups):
                 input.count(tally, below.start(epoch), end(epoch), times)
         input.count(tally, below.start(last.epoch), self.begins(stop), times)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, self.begins(position), ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        yield Before(self.input, self.begins(position), early)
 
     @property
-    def alike(self) -> bool:
-        return not self.drop and self.input.alike
+    def repeats(self) -> bool:
+        return not self.drop and self.input.repeats
 
 
 _RANKS = 1 << 16  # numbers of ranks that are tried

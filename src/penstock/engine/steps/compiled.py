@@ -29,9 +29,9 @@ class Compiled:
         return Compiled, (self.tree, self._timing)
 
     @property
-    def clock(self) -> Profiler | None:
+    def profiler(self) -> Profiler | None:
         """The clock of a profiled run."""
-        return self._timing and self._timing.clock
+        return self._timing and self._timing.profiler
 
     def timed(self, timing: Timing | None) -> Compiled:
         """Return the tree with a clock; itself without one."""

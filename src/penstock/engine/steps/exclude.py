@@ -157,19 +157,19 @@ class ExcludeSamplesOp(UnaryOp):
             rows = self.input.locate(places + epoch * self.gaps.period)
             np.add.at(out, rows.leaf, -lengths.of(rows) * times * passes)
 
-    def once(self, out: Ints) -> None:
-        super().once(out)
+    def count_distinct(self, out: Ints) -> None:
+        super().count_distinct(out)
         assert self.leaf is not None
         out[self.leaf] -= len(self.gaps.gaps_in(0))
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, int(self.gaps.down(np.asarray([position]))[0]), ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        yield Before(self.input, int(self.gaps.down(np.asarray([position]))[0]), early)
 
     def excluded(self) -> Iterator[tuple[int, Ints]]:
         yield self.input.leaves[0], self.index
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         return False
 
 

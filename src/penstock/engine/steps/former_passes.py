@@ -67,8 +67,8 @@ class FormerPassesOp(UnaryOp):
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self._require_known(0)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, position + self._shift, ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        yield Before(self.input, position + self._shift, early)
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)
@@ -78,7 +78,7 @@ class FormerPassesOp(UnaryOp):
         return None
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         return False
 
 

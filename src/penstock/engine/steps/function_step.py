@@ -79,11 +79,11 @@ class FunctionOp(UnaryOp):
     def tail(self) -> bool:
         return not (self.call.drops or self.call.needs_index) and self.input.tail
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
-            return opening.open_positions(self, laps)
+            return opening.open_positions(self, passes)
         lower = replace(opening.execution, stage=opening.execution.stage + 1)
-        below = replace(opening, execution=lower).open(self.input, laps)
+        below = replace(opening, execution=lower).open(self.input, passes)
         joins = isinstance(below, ExecutionLoop)
         work = (
             below.add_step(self.call)
@@ -211,14 +211,14 @@ class FunctionStep(UnaryStep):
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         below, timing = builder.op(self.input, seed, path), builder.timing
-        clock, name = (timing.clock, timing.name_of_step(self)) if timing else (None, "")
+        profiler, name = (timing.profiler, timing.name_of_step(self)) if timing else (None, "")
         call = self.CALL(
             self.fn,
             self.key(seed, path),
             builder.mark(self, path),
             builder.leaves,
             self.input.forms_groups,
-            clock,
+            profiler,
             name,
         )
         if call.drops and (self.input.is_endless or (below.indexed and below.size is None)):

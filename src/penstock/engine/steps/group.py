@@ -138,7 +138,7 @@ class Group(RandomStep, GroupStep):
             fold = self._with_planned_lengths(fold, builder.earlier_lengths.get(path))
         lengths, mark = builder.lengths, builder.mark(self, path)
         left_out = find_untrained(builder.leaves, lengths, self.size)
-        if has_independent_rows(fold) and (below.size is None or below.alike):
+        if has_independent_rows(fold) and (below.size is None or below.repeats):
             packed = WindowPackOp(below, fold, key, lengths, self.size, mark, names, left_out)
             _require_tokens(packed, names)
             return packed

@@ -63,10 +63,10 @@ class GroupState(NamedTuple):
 class GroupTrail:
     """The cursors of groups."""
 
-    moments: Sequence[GroupState]
+    states: Sequence[GroupState]
 
     def at(self, count: int, /) -> Json:
-        return cursor_of(self.moments[count])
+        return cursor_of(self.states[count])
 
 
 class GroupStream(UnaryStream):
@@ -91,7 +91,7 @@ class GroupStream(UnaryStream):
         self._log, self._limit = list[Stretch](), 64
 
     def cursor(self) -> Json:
-        return cursor_of(self._moment())
+        return cursor_of(self._capture_state())
 
     def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         at, first, number, *_ = (None, 0, 0) if cursor is None else parse_cursor_list(cursor, 6)
@@ -101,7 +101,7 @@ class GroupStream(UnaryStream):
             at + parse_cursor_int(number) - parse_cursor_int(first) if isinstance(at, int) else at,
         )
 
-    def _moment(self) -> GroupState:
+    def _capture_state(self) -> GroupState:
         return GroupState(
             self._carry,
             self._ready,
@@ -156,7 +156,7 @@ class GroupStream(UnaryStream):
         self._limit = 2 * len(self._log) + 64
 
     def pull(self, n: int, /) -> Chunk:
-        groups, rows, moments = list[Members](), list[ProvenanceRows](), [self._moment()]
+        groups, rows, states = list[Members](), list[ProvenanceRows](), [self._capture_state()]
         while len(groups) < n:
             if self._given == len(self._ready):
                 if self._flushed:
@@ -167,11 +167,11 @@ class GroupStream(UnaryStream):
             self._given += 1
             groups.append(group)
             rows.append(self._rows(group))
-            moments.append(self._moment())
+            states.append(self._capture_state())
         if not groups:
             return Chunk([], make_empty_rows(0), ConstantCursor(None))
         offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
-        return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(moments))
+        return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(states))
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
@@ -219,17 +219,15 @@ class GroupStream(UnaryStream):
         return replace(rows, part=rows.part + np.asarray(starts, np.int64)) if any(starts) else rows
 
 
-def cursor_of(moment: GroupState) -> Json:
+def cursor_of(state: GroupState) -> Json:
     """The cursor of a moment: six entries, plain JSON."""
-    oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
-    below = moment.end.at(0)
-    if oldest < moment.number:
-        stretch = moment.log[
-            bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1
-        ]
+    oldest = min(numbers((state.carry, state.pending)), default=state.number)
+    below = state.end.at(0)
+    if oldest < state.number:
+        stretch = state.log[bisect_right(state.log, oldest, key=lambda stretch: stretch.first) - 1]
         below = stretch.cursors.at(oldest - stretch.first)
-    carry, pending = encode(moment.carry), encode_groups(moment.pending)
-    return [below, oldest, moment.number, carry, pending, moment.flushed]
+    carry, pending = encode(state.carry), encode_groups(state.pending)
+    return [below, oldest, state.number, carry, pending, state.flushed]
 
 
 class GroupOp(Groups):
@@ -242,11 +240,11 @@ class GroupOp(Groups):
         self.indexed = False
         self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         lane, lanes = opening.own_lane[:2]
         key = self.key + lane & (1 << 64) - 1
         return GroupStream(
-            opening.open(self.input, laps), shared(self.fold, lanes), self.sizer, key, self.names
+            opening.open(self.input, passes), shared(self.fold, lanes), self.sizer, key, self.names
         )
 
 

@@ -112,17 +112,19 @@ class _OwnRun(UnaryOp):
 class LimitOp(_OwnRun):
     """The first `n` items of the first pass of an input, in every pass."""
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         if opening.opened:
-            return opening.open(self.input, laps)  # the lanes know their limit
-        return opening.open_shared(self, lambda: FirstPass(self._run(opening, self.n)), laps)
+            return opening.open(self.input, passes)  # the lanes know their limit
+        return opening.open_shared(self, lambda: FirstPass(self._run(opening, self.n)), passes)
 
 
 class SkipFirstOp(_OwnRun):
     """All but the first `n` items of every pass of an input."""
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
-        return opening.open_shared(self, lambda: Remaining(self._run(opening, None), self.n), laps)
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
+        return opening.open_shared(
+            self, lambda: Remaining(self._run(opening, None), self.n), passes
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ..streams.function_call import Leaf, SampleFailure, to_list
 from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream, UnaryStream
 from ..streams.stream_opener import StreamOpener
-from .op import Op, Standing, UnaryOp, iter_reads
+from .op import Op, Scope, UnaryOp, iter_reads
 from .seek import At
 from .step import Builder, UnaryStep, Written
 from .tokens import Lengths
@@ -137,10 +137,10 @@ class MaskOp(UnaryOp):
             for value, hole in zip(values, masked.tolist(), strict=True)
         ]
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         if self._by_row:
-            return opening.open_positions(self, laps)
-        return MaskedStream(opening.open(self.input, laps), self.masks)
+            return opening.open_positions(self, passes)
+        return MaskedStream(opening.open(self.input, passes), self.masks)
 
     def excluded(self) -> Iterator[tuple[int, Ints]]:
         yield from self.masks.excluded()
@@ -156,10 +156,10 @@ class MaskOp(UnaryOp):
     def holding(self, token: int, lengths: Lengths) -> At:
         return self.input.holding(token, lengths)
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
-        return self.input.places(above, packed, among)
+    ) -> Iterator[Scope]:
+        return self.input.scopes(above, packed, among)
 
 
 class MaskedStream(UnaryStream):

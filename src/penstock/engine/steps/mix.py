@@ -14,15 +14,7 @@ from ...types import Ints, Json, Path
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.shown import Shown, attempt, counted, format_call, format_percent, shorten_name
 from ..mixing import Exhausted, event_from_json
-from ..mixing.rules import (
-    By,
-    ByWeight,
-    Drawing,
-    Draws,
-    Rule,
-    Weighted,
-    caps_of,
-)
+from ..mixing.rules import By, ByWeight, Drawing, Draws, Rule, Weighted, caps_of
 from ..packing import LengthPlan
 from ..streams.lane_positions import LaneAssignment
 from .mix_history import History, MixtureOp, compile_history, find_integer_cache, mixture_op
@@ -337,7 +329,7 @@ class Mix(Step):
             draws = self._migrate_draws(former, run_position, draws, drawn)
             drawn = [drawn[places[i]] if i in places else 0 for i in range(len(self.inputs))]
         moved = list[Json]()
-        first = at.epoch * self.draws(at.path).laps, None
+        first = at.epoch * self.draws(at.path).per_pass, None
         for i, (child, path) in enumerate(self.child_paths(at.path)):
             done, inner = inputs[places[i]] if i in places else first
             below = at._replace(epoch=parse_cursor_int(done), path=path)

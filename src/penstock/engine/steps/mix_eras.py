@@ -125,9 +125,9 @@ class ErasOp(Op):
             mix.tokens(stop + shift, lengths, out, times)
             mix.tokens(start + shift, lengths, out, -times)
 
-    def stands(self, position: int, ahead: bool = False) -> tuple[int, int]:
-        mix, epoch, at = self._era_before(position, ahead)
-        passes, place = mix.stands(at, ahead)
+    def find_progress(self, position: int, early: bool = False) -> tuple[int, int]:
+        mix, epoch, at = self._era_before(position, early)
+        passes, place = mix.find_progress(at, early)
         return epoch + passes, place
 
     def _era_before(self, position: int, is_end: bool) -> tuple[MixOp, int, int]:
@@ -136,9 +136,9 @@ class ErasOp(Op):
         mix, epoch, at = self.era_at(position - more)
         return mix, epoch, at + more
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        mix, epoch, at = self._era_before(position, ahead)
-        for each in mix.before(at, ahead):
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        mix, epoch, at = self._era_before(position, early)
+        for each in mix.before(at, early):
             if each.op.leaves:
                 yield each._replace(again=each.replays and (each.again or epoch > 0))
 
@@ -178,19 +178,19 @@ class FormerInput(UnaryOp):
             return self.input.count(tally, start, stop, times)
         tally.one_by_one(self, start, stop, times)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, int(self._now(np.asarray([position]))[0]), ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        yield Before(self.input, int(self._now(np.asarray([position]))[0]), early)
 
     @property
     def period(self) -> int:
         return self._size
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         return False
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         return self.input.leaf is not None
 
 
@@ -218,5 +218,5 @@ class RemovedInput(Op):
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         pass
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         return iter(())

@@ -71,7 +71,7 @@ class History:
         epoch, place, eras = 0, 0, list[MixtureEra]()
         for past in self.pasts:
             eras = _continued(eras, epoch, place, past.changed, past.rows)
-            epoch, place = past.lap, past.at
+            epoch, place = past.epoch, past.at
         return tuple(eras if epoch == FURTHEST else _continued(eras, epoch, place, self.changed))
 
     @property
@@ -80,7 +80,7 @@ class History:
         return all(
             era.epoch != later.epoch
             or not later.place
-            or _goes_on(era.mixture, later.mixture, later.place)
+            or _continues(era.mixture, later.mixture, later.place)
             for era, later in pairwise(self.eras)
         )
 
@@ -126,7 +126,7 @@ def moved_draws(draws: int, size: int | None, now: int | None) -> int:
     return draws if not size or not now else draws // size * now + draws % size
 
 
-def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
+def _continues(before: Mixture, after: Mixture, place: int) -> bool:
     try:
         counts = before.counts(place).tolist()
     except IndexError:  # the earlier mixture ends before that
@@ -140,7 +140,7 @@ def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
     )
 
 
-def bound(past: FormerMixture, present: Mixture) -> FormerMixture:
+def with_present_lengths(past: FormerMixture, present: Mixture) -> FormerMixture:
     """The past with the lengths of the present, where it was timed by a clock."""
     found = past.mixture.with_meters(present)
     return past if found is past.mixture else replace(past, mixture=found)
@@ -221,7 +221,7 @@ def _history(
             return event
         return replace(event, weights=in_samples(event.weights))
 
-    events = tuple((lap, counted(event)) for lap, event in rule.events)
+    events = tuple((epoch, counted(event)) for epoch, event in rule.events)
     mixture = Mixture(
         names=names,
         weights=in_samples(weights),
@@ -236,7 +236,7 @@ def _history(
         one_source_per=rule.stretch,
         cache=cache,
     )
-    pasts = tuple(bound(past, mixture) for past in rule.pasts)
+    pasts = tuple(with_present_lengths(past, mixture) for past in rule.pasts)
     return History(mixture, events, pasts, rule.now)
 
 
@@ -257,9 +257,9 @@ def mixture_op(
         drawn = np.zeros(len(mixture.names), np.int64)
         if i:
             earlier, before = eras[-1], found.eras[i - 1].mixture
-            drawn = _moved(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
+            drawn = _convert_draws(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
         mine = [
-            _former(ops.get(name), name, size, with_rows(name, dict(rows)) if rows else None)
+            _as_former(ops.get(name), name, size, with_rows(name, dict(rows)) if rows else None)
             for name, size in zip(mixture.names, mixture.sizes, strict=True)
         ]
         eras.append(Era(epoch, place, MixOp(mine, mixture, leaves, at, base=drawn)))
@@ -275,7 +275,7 @@ def mixture_op(
     return ErasOp(eras) if len(eras) > 1 else eras[0].mix
 
 
-def _moved(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
+def _convert_draws(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
     """Return the draws of each input of a mixture, from those of the mixture before it."""
     then = dict(zip(before.names, zip(drawn.tolist(), before.sizes, strict=True), strict=True))
     return np.asarray(
@@ -287,7 +287,7 @@ def _moved(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
     )
 
 
-def _former(op: Op | None, name: str, size: int | None, then: Op | None) -> Op:
+def _as_former(op: Op | None, name: str, size: int | None, then: Op | None) -> Op:
     """Return an input as it was in an era; `then` is the one over the rows of that era."""
     if then is not None and then.size == size:
         return then

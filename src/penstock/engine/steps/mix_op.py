@@ -18,11 +18,11 @@ from ..base.progress import Progress
 from ..base.rows import ProvenanceRows, make_empty_rows, merge_rows_in_order
 from ..mixing.rules import Drawing, Invertible
 from ..streams.function_call import FunctionCall
-from .mix_together import Lines, Together, by_input
+from .mix_together import PermutedSources, ShuffledSources, by_input
 from .op import UNKNOWN, Before, Op
 from .read import blocks_of, read_any
 from .reorder_op import below_orders
-from .tally import Tally, laps_of, spend_search
+from .tally import Tally, repeat_positions, spend_search
 from .tokens import Lengths
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
@@ -73,12 +73,12 @@ class MixOp(Op):
         return sizes * self.schedule.passes
 
     @cached_property
-    def _together(self) -> Together:
-        return Together(self.inputs)
+    def _shuffled_sources(self) -> ShuffledSources:
+        return ShuffledSources(self.inputs)
 
     @cached_property
-    def _lines(self) -> Lines:
-        return Lines(self.inputs)
+    def _permuted_sources(self) -> PermutedSources:
+        return PermutedSources(self.inputs)
 
     def drawn(self, epoch: int) -> Ints:
         """Return the draws of each input before a pass."""
@@ -103,7 +103,7 @@ class MixOp(Op):
 
     def locate(self, positions: Ints) -> ProvenanceRows:
         source, k = self.draws(positions)
-        found = self._together.locate(source, k) or self._lines.locate(source, k)
+        found = self._shuffled_sources.locate(source, k) or self._permuted_sources.locate(source, k)
         if found is not None:
             return found
         order, groups = by_input(source, len(self.inputs))
@@ -183,7 +183,7 @@ class MixOp(Op):
                 schedule, i, input.find(leaf, index, base, base + drawn) - base
             )
             place = place[place >= 0]
-            return laps_of(place, size, low, high)
+            return repeat_positions(place, size, low, high)
         a, b = (
             base + e * each + int(schedule.counts(p - e * size)[i])
             for e, p in ((first, low), (last, high))
@@ -225,7 +225,7 @@ class MixOp(Op):
             epoch = np.where(later, k // np.maximum(drawn, 1), 0)
             k = k - epoch * drawn
         out = np.full(len(k), UNKNOWN)
-        out[known] = epoch[known] * (self._pass or 0) + self.schedule.places(
+        out[known] = epoch[known] * (self._pass or 0) + self.schedule.positions_of(
             source[known], k[known]
         )
         return out
@@ -262,7 +262,7 @@ class MixOp(Op):
                 input.count(tally, base + first * step, base + last * step, times)
             elif step == 0:
                 input.count(tally, base, base + drawn, times * (last - first))
-            elif input.steady and not tally.by_document:
+            elif input.has_steady_counts and not tally.by_document:
                 input.count(tally, 0, drawn, times * (last - first))
             else:
                 tally.look_at_passes(last - first, drawn)
@@ -270,55 +270,55 @@ class MixOp(Op):
                     input.count(tally, base + epoch * step, base + epoch * step + drawn, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        _, _, epoch, place = self._stands(position, True)
+        _, _, epoch, place = self._find_progress(position, True)
         if epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all():
             return lengths.sums(self).before(position, out, times)
         drawn = self.schedule.counts(place) + self.drawn(epoch)
         for upto, sign in ((drawn, times), (self.base, -times)):
             if upto.any():
-                self._together.tokens(upto, lengths, out, sign)
+                self._shuffled_sources.tokens(upto, lengths, out, sign)
                 for i in np.flatnonzero(
-                    (upto > 0) & (drawn > self.base) & ~self._together.mine
+                    (upto > 0) & (drawn > self.base) & ~self._shuffled_sources.mine
                 ).tolist():
                     self.inputs[i].tokens(int(upto[i]), lengths, out, sign)
 
     # ------------------------------------------------------------ how far
 
-    def stands(self, position: int, ahead: bool = False) -> tuple[int, int]:
-        _, lap, epoch, place = self._stands(position, ahead)
-        return lap + epoch, place
+    def find_progress(self, position: int, early: bool = False) -> tuple[int, int]:
+        _, earlier, epoch, place = self._find_progress(position, early)
+        return earlier + epoch, place
 
-    def _stands(self, position: int, ahead: bool) -> tuple[MixOp, int, int, int]:
-        more = int(ahead and position > 0)  # the end of a pass is of that pass
-        part, lap, at = self.era_at(position - more)
+    def _find_progress(self, position: int, early: bool) -> tuple[MixOp, int, int, int]:
+        more = int(early and position > 0)  # the end of a pass is of that pass
+        part, earlier, at = self.era_at(position - more)
         epoch, place = divmod(at, part._pass) if part._pass else (0, at)
-        return part, lap, epoch, place + more
+        return part, earlier, epoch, place + more
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        part, lap, epoch, place = self._stands(position, ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        part, earlier, epoch, place = self._find_progress(position, early)
         drawn = part.schedule.counts(place) + part.drawn(epoch)
-        again = lap + epoch > 0
+        again = earlier + epoch > 0
         for each, k in zip(part.inputs, drawn.tolist(), strict=True):
             # Each pass of a mix that ends draws from the beginning of an endless input.
             replays = part._pass is not None and each.size is None
-            yield Before(each, k, ahead and position > 0, replays=replays, again=replays and again)
+            yield Before(each, k, early and position > 0, replays=replays, again=replays and again)
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         return (
             self._pass is not None
             and isinstance(self.schedule, Invertible)
-            and all(each.steady for each in self.inputs)
+            and all(each.has_steady_counts for each in self.inputs)
         )
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         if self._pass is None or not isinstance(self.schedule, Invertible):
             return False
         drawn = self.schedule.counts(self._pass)
         same = bool((drawn == self.advance).all())
         return same and all(
-            each.alike for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count
+            each.repeats for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count
         )
 
 
@@ -339,4 +339,4 @@ def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]
 
 
 def _positions_of_draws(schedule: Invertible, source: int, k: Ints) -> Ints:
-    return schedule.places(np.full(len(k), source), k)
+    return schedule.positions_of(np.full(len(k), source), k)

@@ -75,13 +75,13 @@ class Input:
         self.taken = list[ProvenanceRows]()
 
     @property
-    def at_hand(self) -> bool:
+    def ready(self) -> bool:
         """True if an item that was taken is left."""
         return self.used < len(self.chunk.values)
 
     def more(self, n: int) -> bool:
         """Return whether an item is left; take up to `n` from the stream if none was taken."""
-        if self.at_hand:
+        if self.ready:
             return True
         self.settle()
         self.chunk, self.used = self.input.take(n), 0
@@ -134,7 +134,7 @@ class MixStream:
     def seek(self, epoch: int, cursor: Json, /) -> None:
         if cursor is None:
             self.position, self._draws, self._drawn = 0, self.start, [0] * len(self.inputs)
-            self._epochs = (epoch * self.start.laps,) * len(self.inputs)
+            self._epochs = (epoch * self.start.per_pass,) * len(self.inputs)
             for each in self.inputs:
                 each.seek(self._epochs[0], None)
         else:
@@ -175,7 +175,7 @@ class MixStream:
         eager = self._draws.eager
         while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
             drawn = self.inputs[source]
-            if not (drawn.at_hand or drawn.more(self._choices[len(values) - n :].count(source))):
+            if not (drawn.ready or drawn.more(self._choices[len(values) - n :].count(source))):
                 outcome = self._ended(source, idle > self.patience)
                 idle = idle + 1 if outcome == "again" else 0
                 continue
@@ -185,7 +185,7 @@ class MixStream:
             self._choices.pop()
             self.position += 1
             self._drawn[source] += 1
-            if eager and not drawn.at_hand and not self._goes_on(source, n - len(values)):
+            if eager and not drawn.ready and not self._goes_on(source, n - len(values)):
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
@@ -216,11 +216,11 @@ class MixStream:
         back[np.concatenate(order)] = np.arange(len(sources))
         return join_rows(parts).take(back)
 
-    def _ended(self, source: int, barren: bool = False) -> Outcome:
+    def _ended(self, source: int, empty: bool = False) -> Outcome:
         """An input has no more: ask the rule."""
-        if barren:
+        if empty:
             self.empty_passes.note(self.names[source], self.lane)
-        self._draws, outcome = self._draws.ended(source, self.position, self._drawn, barren)
+        self._draws, outcome = self._draws.ended(source, self.position, self._drawn, empty)
         self._choices = []
         if outcome == "again":
             self._epochs = tuple(epoch + (i == source) for i, epoch in enumerate(self._epochs))
@@ -253,17 +253,18 @@ class MixStreamOp(Op):
         )  # fmt: skip
         self.depth = max(each.depth for each in self.inputs)
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         lane, lanes = opening.own_lane[:2]
         draws = self.rule(lane, lanes)
-        laps = PassCounts(
-            None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps
+        passes = PassCounts(
+            None if passes.run is None or self.endless else passes.run * draws.per_pass,
+            draws.per_pass,
         )
         below = opening
         if self.paired:  # a sample that failed would take the partner of another
             below = replace(opening, execution=replace(opening.execution, paired=True))
         weave = MixStream(
-            [below.open(each, laps) for each in self.inputs],
+            [below.open(each, passes) for each in self.inputs],
             self.names,
             draws,
             self.depth,

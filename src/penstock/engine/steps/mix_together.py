@@ -22,13 +22,13 @@ _WORTH = 4  # sources
 _EACH = 128  # positions of a source; from more on it is as well to look at each by itself
 
 
-class Together:
+class ShuffledSources:
     """The inputs of a mix that are sources shuffled whole, of some size; `mine` says which these
     are."""
 
     def __init__(self, inputs: Sequence[Op]) -> None:
         found: dict[int, PassOp] = {
-            i: op for i, op in enumerate(map(_shuffled, inputs)) if op is not None
+            i: op for i, op in enumerate(map(_find_shuffled_source, inputs)) if op is not None
         }
         if len(found) < _WORTH:
             found = {}
@@ -44,10 +44,10 @@ class Together:
             return None
         member = self._place[source]
         epoch = k // self._sizes[member]
-        index = self._permuted(member, k - epoch * self._sizes[member], epoch)
+        index = self._permute(member, k - epoch * self._sizes[member], epoch)
         return ProvenanceRows(self._leaves[member], epoch, index, np.zeros_like(index))
 
-    def _permuted(self, member: Ints, place: Ints, epoch: Ints) -> Ints:
+    def _permute(self, member: Ints, place: Ints, epoch: Ints) -> Ints:
         """The samples at places of passes."""
         first = int(epoch.min(initial=MAX_POSITION))
         span = int(epoch.max(initial=first)) - first + 1
@@ -68,14 +68,14 @@ class Together:
         place = drawn - epoch * self._sizes
         sums = [some for some in each if isinstance(some, Sums)]
         if sums:
-            found = self._exactly(sums, epoch, place, lengths)
+            found = self._sum(sums, epoch, place, lengths)
         else:
-            whole = np.asarray([some.whole for some in each if isinstance(some, Means)])
+            whole = np.asarray([some.tokens_of_pass for some in each if isinstance(some, Means)])
             found = whole * epoch + (whole / self._sizes * place).astype(np.int64)
         out[self._leaves] += found * times
 
-    def _exactly(self, sums: Sequence[Sums], epoch: Ints, place: Ints, lengths: Lengths) -> Ints:
-        found = np.asarray([some.whole()[0] for some in sums]) * epoch
+    def _sum(self, sums: Sequence[Sums], epoch: Ints, place: Ints, lengths: Lengths) -> Ints:
+        found = np.asarray([some.tokens_of_pass()[0] for some in sums]) * epoch
         block = place // [some.grain for some in sums]
         edges = zip(sums, epoch.tolist(), block.tolist(), strict=True)
         found += [int(some.edge(e, b)[0]) for some, e, b in edges]
@@ -84,7 +84,7 @@ class Together:
         stops = np.cumsum(many)
         member = np.repeat(np.arange(len(sums)), many)
         places = np.arange(len(member)) - np.repeat(stops - many - start, many)
-        index = self._permuted(member, places, epoch[member])
+        index = self._permute(member, places, epoch[member])
         for i, (stop, count) in enumerate(zip(stops.tolist(), many.tolist(), strict=True)):
             if count:
                 found[i] += int(
@@ -93,13 +93,13 @@ class Together:
         return found
 
 
-class Lines:
+class PermutedSources:
     """The inputs of a mix where all are sources, as they lie or shuffled whole, with functions on
     them or without: one permutation for each is all there is to do.
     """
 
     def __init__(self, inputs: Sequence[Op]) -> None:
-        found = [line for line in map(_line, inputs) if line is not None]
+        found = [line for line in map(_find_permuted_source, inputs) if line is not None]
         self._keys = [key for _, key in found] if len(found) == len(inputs) else []
         self._leaves = np.asarray([leaf.named.number for leaf, _ in found], np.int64)
         self._sizes = np.asarray([leaf.size for leaf, _ in found], np.int64)
@@ -140,7 +140,7 @@ def by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]
     return order, [(i, a, b) for i, (a, b) in zip(present.tolist(), edges, strict=True)]
 
 
-def _line(op: Op) -> tuple[ReadOp, int | None] | None:
+def _find_permuted_source(op: Op) -> tuple[ReadOp, int | None] | None:
     """A source, and the key of the shuffle on it, if there is one."""
     key: int | None = None
     while type(op) is not ReadOp:
@@ -155,7 +155,7 @@ def _line(op: Op) -> tuple[ReadOp, int | None] | None:
     return op, key
 
 
-def _shuffled(op: Op) -> PassOp | None:
+def _find_shuffled_source(op: Op) -> PassOp | None:
     """A source that is shuffled whole, perhaps pass after pass."""
     while type(op) is OrderOp and isinstance(op.order, Repeat):
         op = op.input

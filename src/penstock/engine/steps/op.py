@@ -24,7 +24,7 @@ from .seek import At, holding
 from .tally import Tally
 from .tokens import Lengths, SummedStep, Sums
 
-Standing: TypeAlias = "tuple[int, Op | None, int]"
+Scope: TypeAlias = "tuple[int, Op | None, int]"
 """A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
 
 UNKNOWN = -2
@@ -34,14 +34,14 @@ UNKNOWN = -2
 class Before(NamedTuple):
     """The progress of an input.
 
-    `ahead`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
+    `early`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
     `replays`: a later pass may deliver the same positions again. `again`: an earlier pass did.
     `pending`: later positions may still deliver so many of the last drawn samples.
     """
 
     op: Op
     position: int
-    ahead: bool
+    early: bool
     first: int = 0
     replays: bool = False
     again: bool = False
@@ -90,9 +90,9 @@ class Op(SummedStep):
         """The items that rows are: a list, or what is `Columnar` for the step above."""
         raise NotImplementedError
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         """Its items one after the other, as one lane or rank has them."""
-        return opening.open_positions(self, laps)
+        return opening.open_positions(self, passes)
 
     # ------------------------------------------------------------ backwards
 
@@ -155,21 +155,21 @@ class Op(SummedStep):
         else."""
         return None
 
-    def once(self, out: Ints) -> None:
+    def count_distinct(self, out: Ints) -> None:
         """Note how many different samples of each leaf there are to draw from: its length, or what
         slices leave."""
         for each in self.inputs:
-            each.once(out)
+            each.count_distinct(out)
 
     # ------------------------------------------------------------ how far
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         """Return the progress of the inputs once everything before a position was delivered; none
         for inputs in another order.
         """
         raise NotImplementedError
 
-    def stands(self, position: int, ahead: bool = False) -> tuple[int, int] | None:
+    def find_progress(self, position: int, early: bool = False) -> tuple[int, int] | None:
         """Return, for a mixture, the pass and the place up to which everything before a position
         was drawn.
         """
@@ -184,14 +184,14 @@ class Op(SummedStep):
         """Return the position of the mixture once everything before a position was delivered; None
         if it is unknown.
         """
-        for mix, (epoch, place) in _standing(Before(self, position, False)):
+        for mix, (epoch, place) in _iter_progress(Before(self, position, False)):
             if mix.mixture == self.mixture:
                 return (0 if mix.passes is None else mix.passes.start(epoch)) + place
         return None
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
+    ) -> Iterator[Scope]:
         """Return the positions of the leaves, for replacing bad samples.
 
         Each has the leaf, the op to draw a replacement from (`among`, the top of a line of steps
@@ -199,7 +199,7 @@ class Op(SummedStep):
         levels above.
         """
         for each in self.inputs:
-            yield from each.places(above, packed)
+            yield from each.scopes(above, packed)
 
     @property
     def ending(self) -> Op:
@@ -224,12 +224,12 @@ class Op(SummedStep):
         return None
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         """True if the same range of any two passes holds as many samples of each leaf."""
         return False
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         """True if every pass gives the same samples, in any order."""
         return False
 
@@ -251,20 +251,20 @@ class Op(SummedStep):
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
 
 
-def stands_below(op: Op, position: int) -> dict[int, tuple[int, int]]:
+def find_progress_below(op: Op, position: int) -> dict[int, tuple[int, int]]:
     """Return the passes, and places in them, of the mixtures in an op once everything before a
     position was delivered.
     """
-    return {id(mix): place for mix, place in _standing(Before(op, position, False))}
+    return {id(mix): place for mix, place in _iter_progress(Before(op, position, False))}
 
 
-def _standing(given: Before, top: bool = True) -> Iterator[tuple[Op, tuple[int, int]]]:
+def _iter_progress(given: Before, top: bool = True) -> Iterator[tuple[Op, tuple[int, int]]]:
     op = given.op
-    if (place := op.stands(given.position, given.ahead)) is not None:
+    if (place := op.find_progress(given.position, given.early)) is not None:
         yield op, place
-    for below in op.before(given.position, given.ahead):
+    for below in op.before(given.position, given.early):
         if not below.again and (top or not below.replays):
-            yield from _standing(below, top and op.one_pass)
+            yield from _iter_progress(below, top and op.one_pass)
 
 
 class UnaryOp(Op):
@@ -276,10 +276,10 @@ class UnaryOp(Op):
         self.input = self.only_input = input
         self.inputs, self.depth, self.indexed = (input,), input.depth, input.indexed
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
-        return self.input.places(above, packed, among or self)
+    ) -> Iterator[Scope]:
+        return self.input.scopes(above, packed, among or self)
 
     @property
     def ending(self) -> Op:
@@ -308,20 +308,20 @@ class UnaryOp(Op):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self.input.count(tally, start, stop, times)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, position, ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        yield Before(self.input, position, early)
 
     @property
     def leaf(self) -> int | None:
         return self.input.leaf
 
     @property
-    def steady(self) -> bool:
-        return self.size is not None and self.input.steady
+    def has_steady_counts(self) -> bool:
+        return self.size is not None and self.input.has_steady_counts
 
     @property
-    def alike(self) -> bool:
-        return self.input.alike
+    def repeats(self) -> bool:
+        return self.input.repeats
 
     @property
     def period(self) -> int:
@@ -364,8 +364,8 @@ def last_samples(
     """
     found, todo = dict[int, list[list[int]]](), [Before(root, position, ends is not None)]
     while todo:
-        op, position, ahead, *_ = todo.pop()
-        below = [] if op.leaf is not None else [*op.before(position, ahead)]
+        op, position, early, *_ = todo.pop()
+        below = [] if op.leaf is not None else [*op.before(position, early)]
         todo += below
         passes = op.passes
         if below or passes is None or not position or (ends and ends.isdisjoint(op.leaves)):

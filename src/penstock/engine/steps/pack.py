@@ -269,7 +269,7 @@ class PackOp(PackedOp):
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         passes, index = self.passes, self.with_tokens(leaf, index)
         if not len(index) or (
-            self.input.alike and not len(self.input.find(leaf, index, 0, self.input.size or 0))
+            self.input.repeats and not len(self.input.find(leaf, index, 0, self.input.size or 0))
         ):
             return index[:0]
 
@@ -309,7 +309,7 @@ class PackOp(PackedOp):
         part(start - first.start, first.size, first.epoch)
         between = range(first.epoch + 1, last.epoch)
         whole = isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and not self.crops
-        if whole and self.input.alike:
+        if whole and self.input.repeats:
             # documents stay whole: every pass has as many of each
             part(0, passes.sizes[0], 0, times * len(between))
         else:

@@ -19,13 +19,7 @@ from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.passes import Passes
 from ..base.random import derive_pass_key
-from ..base.rows import (
-    ROW_LENGTH,
-    ProvenanceRows,
-    compute_bounds,
-    join_rows,
-    make_empty_rows,
-)
+from ..base.rows import ROW_LENGTH, ProvenanceRows, compute_bounds, join_rows, make_empty_rows
 from ..packing import Apart, BestFit, ConcatSplit, GroupLayout, PassCuts, RowLengths, WindowPlanner
 from .op import Op
 from .packed import PackedOp

@@ -18,7 +18,7 @@ from ..packing import Apart, GroupLayout, Missing, PieceColumns, PlannedPieces
 from ..streams.function_call import to_list
 from .batch import BatchOp
 from .mask import read_similar
-from .op import UNKNOWN, Before, Groups, Op, Standing, iter_reads
+from .op import UNKNOWN, Before, Groups, Op, Scope, iter_reads
 from .tally import Tally
 from .tokens import Lengths
 
@@ -176,8 +176,8 @@ class PackedOp(Groups):
             return None
         return self.lengths.derive("empty", lambda lengths: (lengths == 0).astype(np.int64))
 
-    def once(self, out: Ints) -> None:
-        self.input.once(out)
+    def count_distinct(self, out: Ints) -> None:
+        self.input.count_distinct(out)
         below: list[Op] = [] if self.empty is None else [self.input]
         while below:
             step = below.pop()
@@ -225,22 +225,22 @@ class PackedOp(Groups):
         """Return the first row of the first pass with a part of a document, or of a later one."""
         raise NotImplementedError
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)
         drawn = self.drawn(position)
         yield Before(self.input, drawn, not begins, pending=drawn - self.find_first_held(position))
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
-        return self.input.places(above + 1, True)
+    ) -> Iterator[Scope]:
+        return self.input.scopes(above + 1, True)
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         return False
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         return False
 
 

@@ -19,12 +19,12 @@ from ..base.shown import Shown, attempt, counted, shorten_name
 from ..base.sizes import sum_lengths
 from ..streams.function_call import Leaf, as_sample_error, make_sample_failure
 from ..streams.profiler import TimedSource
-from .op import Before, Op, Standing
+from .op import Before, Op, Scope
 from .paths import format_path
 from .read_shards import ShardsOp
 from .seek import At
 from .step import Builder, ShowTree, Step
-from .tally import Tally, laps_of
+from .tally import Tally, repeat_positions
 from .tokens import Lengths
 
 _MANY = 32  # sources of lists, of each of which a few thousand samples have only some
@@ -120,7 +120,7 @@ class ReadOp(Op):
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         mine = index[index < self._size if self.named.number == leaf else slice(0)]
-        return laps_of(mine, self._size, low, high)
+        return repeat_positions(mine, self._size, low, high)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         tally.samples[self.named.number] += (stop - start) * times
@@ -144,15 +144,15 @@ class ReadOp(Op):
         place, before = lengths.holding(leaf, rest)
         return At(epoch * self._size + place, epoch * total + before)
 
-    def once(self, out: Ints) -> None:
+    def count_distinct(self, out: Ints) -> None:
         out[self.named.number] = self._size
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
+    ) -> Iterator[Scope]:
         yield self.named.number, None if packed else (among or self).ending, above
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         return iter(())
 
     @property
@@ -164,11 +164,11 @@ class ReadOp(Op):
         return (self.named.number,)
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         return True
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         return True
 
 
@@ -239,10 +239,10 @@ class Read(Step):
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         leaf = builder.leaf(self, path)
-        clock = builder.timing and builder.timing.clock
+        profiler = builder.timing and builder.timing.profiler
         if not is_source(self.source):
-            return ShardsOp(leaf, clock)
-        source = TimedSource(self.source, leaf.name, clock) if clock else self.source
+            return ShardsOp(leaf, profiler)
+        source = TimedSource(self.source, leaf.name, profiler) if profiler else self.source
         return ReadOp(leaf, source, builder.rows.get(leaf.name))
 
 

@@ -34,8 +34,8 @@ class Shelf:
     row.
     """
 
-    def __init__(self, leaf: Leaf, clock: Profiler | None) -> None:
-        self._leaf, self._shards, self._clock = leaf, cast(Shards, leaf.source), clock
+    def __init__(self, leaf: Leaf, profiler: Profiler | None) -> None:
+        self._leaf, self._shards, self._profiler = leaf, cast(Shards, leaf.source), profiler
         self.names = list(self._shards.names())
         self.close()
 
@@ -46,7 +46,7 @@ class Shelf:
     def read(self, shard: int, row: int, n: int) -> list[Any]:
         """Up to `n` rows of a shard from `row` on."""
         read = partial(retry_storage, partial(self._read, shard, row, n))
-        return read() if self._clock is None else self._clock.time_read(self._leaf.name, read)
+        return read() if self._profiler is None else self._profiler.time_read(self._leaf.name, read)
 
     def _read(self, shard: int, row: int, n: int) -> list[Any]:
         at, self._at = self._at, None  # whatever is thrown, the next try opens the shard anew
@@ -86,10 +86,10 @@ class Sharded:
     """
 
     def __init__(
-        self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Profiler | None = None
+        self, leaf: Leaf, lane: int = 0, lanes: int = 1, profiler: Profiler | None = None
     ) -> None:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
-        self._shelf = Shelf(leaf, clock)
+        self._shelf = Shelf(leaf, profiler)
         self._watched = is_unidentified(leaf.source) or not has_digest(leaf.source)
         self._expected = dict[
             _Place, tuple[str, int]
@@ -245,19 +245,19 @@ class ShardsOp(Op):
 
     indexed = False
 
-    def __init__(self, named: Leaf, clock: Profiler | None) -> None:
-        self.named, self.clock = named, clock
+    def __init__(self, named: Leaf, profiler: Profiler | None) -> None:
+        self.named, self.profiler = named, profiler
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         lane, lanes, mine = opening.own_lane[:3]
         if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
             return self._opened(opening, lane, lanes)
         if len(mine) < lanes:
             _tell_read_by_all(self.named.name, shards, lanes, lanes // len(mine))
-        return opening.open_shared(self, lambda: self._opened(opening, 0, 1), laps)
+        return opening.open_shared(self, lambda: self._opened(opening, 0, 1), passes)
 
     def _opened(self, opening: StreamOpener, lane: int, lanes: int) -> Sharded:
-        found = Sharded(self.named, lane, lanes, self.clock)
+        found = Sharded(self.named, lane, lanes, self.profiler)
         opening.execution.witnesses.append(found.check)
         return found
 

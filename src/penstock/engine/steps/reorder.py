@@ -32,15 +32,7 @@ from .op import Op
 from .paths import SLICE
 from .reorder_buckets import BucketOp
 from .reorder_gaps import GapOp, SkipOp
-from .reorder_op import (
-    OrderOp,
-    PassOp,
-    PickOp,
-    PortionOp,
-    RoundOp,
-    WindowOp,
-    find_selected_source,
-)
+from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp, find_selected_source
 from .reorder_repeat_each import RepeatEachOp
 from .step import Builder, RandomStep, Step, UnaryStep, Written
 

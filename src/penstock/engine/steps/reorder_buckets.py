@@ -65,7 +65,7 @@ class BucketSums(Sums):
             least = min(least, int(found.min(initial=MAX_POSITION)))
         return BlockSums(out[:, None], least)
 
-    def whole(self) -> Ints:
+    def tokens_of_pass(self) -> Ints:
         return self._buckets.total
 
     def edge(self, epoch: int, block: int) -> Ints:

@@ -12,7 +12,7 @@ from ...types import Ints, Order
 from ..base.passes import Passes
 from ..orders import Gap, Skips
 from .mask import MaskOp
-from .op import UNKNOWN, Before, Op, Standing
+from .op import UNKNOWN, Before, Op, Scope
 from .reorder_op import OrderOp, PassOp
 from .seek import At, holding
 from .tally import Tally
@@ -50,7 +50,7 @@ class GapOp(PassOp):
             gaps = range(0, int(first < gap.start < last))
         else:
             gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
-        if len(gaps) > 1 and input.steady and not tally.by_document:
+        if len(gaps) > 1 and input.has_steady_counts and not tally.by_document:
             return input.count(tally, gap.start, gap.start + lost, -times * len(gaps))
         for epoch in gaps:
             begin = epoch * (n or 0) + gap.start
@@ -69,13 +69,13 @@ class GapOp(PassOp):
         ):
             self.input.tokens(below, lengths, out, more)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         last = (
             self.order.down(np.asarray([position - 1]), self.input.size, 0)[0]
             if position
             else (-1,)
         )
-        yield Before(self.input, int(last[0]) + 1, ahead)
+        yield Before(self.input, int(last[0]) + 1, early)
 
 
 class SkipOp(OrderOp):
@@ -149,13 +149,13 @@ class SkipOp(OrderOp):
     def holding(self, token: int, lengths: Lengths) -> At:
         return holding(self, token, lengths)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, self.down(position - 1) + 1 if position else 0, ahead)
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
+        yield Before(self.input, self.down(position - 1) + 1 if position else 0, early)
 
-    def places(
+    def scopes(
         self, above: int = 0, packed: bool = False, among: Op | None = None
-    ) -> Iterator[Standing]:
-        return self.input.places(above, packed, among)
+    ) -> Iterator[Scope]:
+        return self.input.scopes(above, packed, among)
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)

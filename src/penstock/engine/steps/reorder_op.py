@@ -12,19 +12,11 @@ import numpy as np
 from ...errors import ConfigError
 from ...types import Ints, Json, Order, Path
 from ..base.rows import ProvenanceRows
-from ..orders import (
-    AllBut,
-    Pick,
-    Portion,
-    Replay,
-    Slice,
-    Stride,
-    WindowShuffle,
-)
+from ..orders import AllBut, Pick, Portion, Replay, Slice, Stride, WindowShuffle
 from .op import UNKNOWN, Before, Op, UnaryOp
 from .read import ReadOp
 from .seek import At, Metered, holding
-from .tally import Tally, laps_of, spend_search, split_passes
+from .tally import Tally, repeat_positions, spend_search, split_passes
 from .tokens import Lengths
 
 _SCAN = 1 << 20  # places of a fixed set that are looked at
@@ -61,8 +53,8 @@ class OrderOp(UnaryOp):
     def holding(self, token: int, lengths: Lengths) -> At:
         return self.input.holding(token, lengths)
 
-    def once(self, out: Ints) -> None:
-        self.input.once(out)
+    def count_distinct(self, out: Ints) -> None:
+        self.input.count_distinct(out)
         leaf = self.input.leaf
         if leaf is not None and (size := self.order.size(int(out[leaf]))) is not None:
             out[leaf] = min(size, out[leaf])
@@ -119,32 +111,32 @@ class PassOp(OrderOp):
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         n = self.input.size
-        if not n or self.size != n or self.input.alike:
+        if not n or self.size != n or self.input.repeats:
             return lengths.sums(self).before(position, out, times)
         self.input.tokens(position // n * n, lengths, out, times)
         lengths.sums(self).within(position // n, position % n, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
         n = self.input.size
-        if not n or self.size != n or not self.input.alike:
+        if not n or self.size != n or not self.input.repeats:
             return holding(self, token, lengths)
-        sums = lengths.exactly(self)
-        whole = int(sums.whole().sum())
+        sums = lengths.get_exact_sums(self)
+        whole = int(sums.tokens_of_pass().sum())
         epoch, rest = divmod(token, max(whole, 1))
         place, before = sums.holding(epoch, rest)
         return At(epoch * n + place, epoch * whole + before)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         if self.input.size and position % self.input.size == 0:
-            yield Before(self.input, position, ahead)
+            yield Before(self.input, position, early)
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         return self.size is not None and self.input.leaf is not None
 
     @property
-    def alike(self) -> bool:
-        return self.size == self.input.size and self.input.alike
+    def repeats(self) -> bool:
+        return self.size == self.input.size and self.input.repeats
 
     @property
     def period(self) -> int:
@@ -189,11 +181,11 @@ class WindowOp(PassOp):
     def holding(self, token: int, lengths: Lengths) -> At:
         return holding(self, token, lengths)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         if self.input.size is not None:
-            yield from super().before(position, ahead)
+            yield from super().before(position, early)
         elif position % self.order.window == 0:
-            yield Before(self.input, position, ahead)
+            yield Before(self.input, position, early)
 
     @property
     def period(self) -> int:
@@ -227,7 +219,7 @@ class RoundOp(PassOp):
         for a, b in pairwise(sorted({low, *whole, high})):
             start, stop = self.below(a % period, min(a % period + b - a, period))
             found = self.input.find(leaf, index, start, stop)
-            parts.append(laps_of(self.places_of(found), period, a, b))
+            parts.append(repeat_positions(self.places_of(found), period, a, b))
         return np.concatenate(parts)
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
@@ -265,21 +257,21 @@ class RoundOp(PassOp):
 
         if self.input.leaf is not None:
             return self.input.count(tally, start, stop, times)
-        for _, a, b, laps in split_passes(start, stop, period, alike=True):
+        for _, a, b, passes in split_passes(start, stop, period, alike=True):
             if self.forwards:
-                self.input.count(tally, first + a, first + b, times * laps)
+                self.input.count(tally, first + a, first + b, times * passes)
             else:
-                tally.one_by_one(self, a, b, times * laps)
+                tally.one_by_one(self, a, b, times * passes)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         period, first, _ = self.around
         if not (period and self.forwards):
             return lengths.sums(self).before(position, out, times)
-        lap, place = divmod(position, period)
+        replay, place = divmod(position, period)
         for below, more in (
             (first + place, times),
-            (first + period, lap * times),
-            (first, -(lap + 1) * times),
+            (first + period, replay * times),
+            (first, -(replay + 1) * times),
         ):
             self.input.tokens(below, lengths, out, more)
 
@@ -290,30 +282,30 @@ class RoundOp(PassOp):
         meter = Metered(self.input, lengths)
         before = meter.tokens(first) if first else 0
         each = max(meter.tokens(first + period) - before, 1)
-        lap, rest = divmod(token, each)
+        replay, rest = divmod(token, each)
         found = self.input.holding(before + rest, lengths)
         if found.document <= first:
-            return At(lap * period, lap * each)
-        return At(lap * period + found.document - first, lap * each + found.token - before)
+            return At(replay * period, replay * each)
+        return At(replay * period + found.document - first, replay * each + found.token - before)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         if (
             self.size is None and self.input.size is None
         ):  # a mixture that ends takes over from one that does not
             return
         period, first, _ = self.around
-        ahead = ahead and position > 0
-        replay, place = divmod(position - ahead, max(period, 1))  # the end of one is of that one
-        if not replay and self.size == period and (self.forwards or place + ahead == 0):
-            yield Before(self.input, first + place + ahead, ahead, first, replays=True)
+        early = early and position > 0
+        replay, place = divmod(position - early, max(period, 1))  # the end of one is of that one
+        if not replay and self.size == period and (self.forwards or place + early == 0):
+            yield Before(self.input, first + place + early, early, first, replays=True)
 
     @property
     def different(self) -> int:
         """The number of different places of the input."""
         return self.around[0]
 
-    def once(self, out: Ints) -> None:
-        self.input.once(out)
+    def count_distinct(self, out: Ints) -> None:
+        self.input.count_distinct(out)
         if (leaf := self.input.leaf) is None:
             return
         places = min(self.around[0], _SCAN)
@@ -329,11 +321,11 @@ class RoundOp(PassOp):
         )  # a slice is a place of its own
 
     @property
-    def steady(self) -> bool:
+    def has_steady_counts(self) -> bool:
         return self.size is not None
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         return True
 
     @property

@@ -61,10 +61,10 @@ class RepeatEachOp(OrderOp):
         below, before = self.input.holding(token // self.order.n, lengths)
         return At(below * self.order.n, before * self.order.n)
 
-    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, early: bool = False) -> Iterator[Before]:
         below, left = divmod(position, self.order.n)
         begun = left > 0
-        yield Before(self.input, below + begun, ahead or begun, pending=int(begun))
+        yield Before(self.input, below + begun, early or begun, pending=int(begun))
 
     @property
     def period(self) -> int:

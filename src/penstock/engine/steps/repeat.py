@@ -91,8 +91,8 @@ class RepeatPassesOp(UnaryOp):
     def mixture(self) -> Path | None:
         return None
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
-        run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
+        run = None if passes.run is None or self.epochs is None else passes.run * self.epochs
         return Repeated(
             opening.open(self.input, PassCounts(run, self.epochs or MANY)),
             self.epochs,

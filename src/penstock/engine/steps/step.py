@@ -434,7 +434,7 @@ class RandomStep(UnaryStep):
 class Timing(NamedTuple):
     """The clock of a profiled tree, and the function that names its steps."""
 
-    clock: Profiler
+    profiler: Profiler
     name_of_step: Callable[[Step], str]
 
 

@@ -173,11 +173,11 @@ def split_passes(
         yield last, 0, stop - last * period, 1
 
 
-def laps_of(place: Ints, period: int, low: int, high: int) -> Ints:
+def repeat_positions(place: Ints, period: int, low: int, high: int) -> Ints:
     """All positions in a range that are at these places of a period."""
     if not len(place):
         return place
     spend_search((high - 1) // period - low // period + 1)
-    laps = np.arange(low // period, (high - 1) // period + 1) * period
-    found = (laps[:, None] + np.sort(place)).ravel()
+    passes = np.arange(low // period, (high - 1) // period + 1) * period
+    found = (passes[:, None] + np.sort(place)).ravel()
     return found[(found >= low) & (found < high)]

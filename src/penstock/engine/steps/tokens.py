@@ -44,7 +44,7 @@ class SummedStep(OpenableStep):
     """A compiled step whose token lengths can be added up."""
 
     @property
-    def alike(self) -> bool:
+    def repeats(self) -> bool:
         """True if every pass gives the same samples, in any order."""
         raise NotImplementedError
 
@@ -133,9 +133,9 @@ class Lengths:
 
     def sums(self, op: SummedStep) -> Means | Sums:
         """The sums over an op that tells none."""
-        return self.exactly(op)
+        return self.get_exact_sums(op)
 
-    def exactly(self, op: SummedStep) -> Sums:
+    def get_exact_sums(self, op: SummedStep) -> Sums:
         """Add the tokens of a range, each sample by its own length."""
         if id(op) not in self._sums:
             self._sums[id(op)] = op.summed(self)
@@ -224,7 +224,7 @@ class Means:
         self._whole = [(leaf, int(whole[leaf])) for leaf in op.leaves]
 
     @property
-    def whole(self) -> int:
+    def tokens_of_pass(self) -> int:
         """The tokens of a pass."""
         return sum(whole for _, whole in self._whole)
 
@@ -247,8 +247,8 @@ class Sums:
 
     def __init__(self, op: SummedStep, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
-        self.span, self.alike = (
-            (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)
+        self.span, self.repeats = (
+            (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.repeats)
         )
         self.leaves = np.asarray(op.leaves)
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
@@ -287,14 +287,14 @@ class Sums:
         block, before = self._in_pass(epoch).holding(token)
         return min(block * self.grain, self.span), before
 
-    def whole(self) -> Ints:
+    def tokens_of_pass(self) -> Ints:
         """The tokens of each leaf in a pass, where all are alike."""
         held = next(iter(self._passes.values()), None)  # any is as good: none is added up for it
         return (self._in_pass(0) if held is None else held).total
 
     def _until(self, epoch: int) -> Ints:
-        if self.alike:
-            return self.whole() * epoch if epoch else self._totals[0]
+        if self.repeats:
+            return self.tokens_of_pass() * epoch if epoch else self._totals[0]
         require_countable_passes(epoch, self.span)
         while len(self._totals) <= epoch:
             self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).total)

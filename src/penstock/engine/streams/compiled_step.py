@@ -64,7 +64,7 @@ class CompiledStep:
 
     # ------------------------------------------------------------ quarantine
 
-    def places(self) -> Iterable[tuple[int, CompiledStep | None, int]]:
+    def scopes(self) -> Iterable[tuple[int, CompiledStep | None, int]]:
         """Return the steps that replacements of bad samples are located in.
 
         Each entry has the leaf, its step (None leaves a hole), and the number of group levels above

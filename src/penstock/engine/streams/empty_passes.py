@@ -51,7 +51,7 @@ class EndlessSearch:
     """Detects a lane of an endless run whose steps let no sample through.
 
     It ends in an error once every source came so often that the lane has read each of its samples.
-    With `lanes` lanes that takes as many passes if they are `alike`, and more if they are shuffled
+    With `lanes` lanes that takes as many passes if all give the same samples, and more if they are shuffled
     or mixed. `sources` is true for the leaves below; one that no longer comes, such as a capped
     input, is not waited for.
     """

@@ -190,11 +190,7 @@ class FunctionCall:
         if not self._columnwise:
             values = to_list(values)
         try:
-            out = (
-                self._timed(self.profiler, values, rows)
-                if self.profiler
-                else self._all(values, rows)
-            )
+            out = self._timed(values, rows) if self.profiler else self._all(values, rows)
             if self.many and len(out) != len(values):
                 name = getattr(self.many, "__qualname__", "many")
                 raise ResultCountError(
@@ -229,12 +225,12 @@ class FunctionCall:
         bound = self.bind(rows)
         return [bound(i)(value) for i, value in enumerate(values)]
 
-    def _timed(self, clock: Profiler, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+    def _timed(self, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
         """Apply the function and note the seconds of each call."""
         bound, out, now = self.bind(rows), cast("Sequence[Any]", []), world.sched.now
         names = [leaf.name for leaf in self.leaves]
-        processor, times = read_cpu_seconds(), [now()]
-        with clock.track(self.name, names, rows) as mark:
+        processor, times, profiler = read_cpu_seconds(), [now()], cast("Profiler", self.profiler)
+        with profiler.track(self.name, names, rows) as mark:
             if many := self.bind_many(rows):
                 out = many(values)
                 times = np.linspace(times[0], now(), len(values) + 1).tolist()
@@ -248,7 +244,7 @@ class FunctionCall:
         source = rows.leaf[rows.firsts()[:-1]]
         if self.grouped and (rows.leaf != rows.leaf[:1]).any():
             names, source = [SEVERAL_SOURCES], np.zeros_like(source)
-        clock.record(
+        profiler.record(
             self.name, names, source, np.diff(times).tolist(), read_cpu_seconds() - processor
         )
         return out

@@ -59,10 +59,7 @@ class Journal:
     """The bad draws of a run, of at most `most` samples."""
 
     def __init__(
-        self,
-        policy: OnError = "quarantine",
-        most: int = 0,
-        entries: Entries | None = None,
+        self, policy: OnError = "quarantine", most: int = 0, entries: Entries | None = None
     ):
         self.policy, self.max_samples, self.entries = policy, most, dict(entries or {})
         self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}

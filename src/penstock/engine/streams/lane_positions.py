@@ -112,13 +112,13 @@ class LanePositionFeed:
         """Return the lane's offsets in rounds of a pass; the first and last round may be outside
         it.
         """
-        run, lap = (
+        run, pass_number = (
             (0, epoch)
             if self.share.passes_in_run is None
             else divmod(epoch, self.share.passes_in_run)
         )
         # positions of the run before this pass
-        before = 0 if self.step.passes is None else self.step.passes.start(lap)
+        before = 0 if self.step.passes is None else self.step.passes.start(pass_number)
         if before >= MAX_POSITION:  # of an index of what has no end
             before %= self.share.lanes
         return self.share.compute_offsets(rounds + before // self.share.lanes, run) - before

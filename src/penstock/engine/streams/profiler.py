@@ -154,14 +154,14 @@ def _plus(a: WorkTime, b: WorkTime) -> tuple[int, float, float]:
 class TimedSource:
     """A source whose reading is timed."""
 
-    def __init__(self, source: Source, name: str, clock: Profiler) -> None:
-        self._source, self._name, self._clock = source, name, clock
+    def __init__(self, source: Source, name: str, profiler: Profiler) -> None:
+        self._source, self._name, self._profiler = source, name, profiler
 
     def __len__(self) -> int:
         return len(self._source)
 
     def read(self, indices: Ints, /) -> list[Any]:
-        return self._clock.time_read(self._name, lambda: self._source.read(indices))
+        return self._profiler.time_read(self._name, lambda: self._source.read(indices))
 
     def lengths(self) -> Sizes | None:
         return self._source.lengths()

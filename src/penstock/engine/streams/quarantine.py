@@ -100,7 +100,7 @@ class Quarantine:
             return {}
         return {
             leaf: LeafReplacement(step, above, self.leaves)
-            for leaf, step, above in self._indexed.places()
+            for leaf, step, above in self._indexed.scopes()
         }
 
     @cached_property

@@ -67,11 +67,11 @@ class SharedReader:
     where the position of the run alone says.
     """
 
-    def __init__(self, stream: Stream, lanes: Iterable[int], laps: PassCounts) -> None:
+    def __init__(self, stream: Stream, lanes: Iterable[int], passes: PassCounts) -> None:
         self._input = BufferedStream(stream)
         self._pending = set(lanes)
         self._positions = dict[int, ReadPosition]()
-        self._laps = laps
+        self._laps = passes
         self._ends = dict[int, int]()  # the number behind each pass that was read to its end
         self._reset()
 

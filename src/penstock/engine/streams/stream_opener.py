@@ -25,7 +25,7 @@ from .stream import Stream, UnaryStream
 class OpenableStep(CompiledStep):
     """A compiled step that opens as a stream, on its own or through the stream of its input."""
 
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+    def stream(self, opening: StreamOpener, passes: PassCounts) -> Stream:
         """Open the items of a lane or rank as a stream."""
         raise NotImplementedError
 
@@ -47,9 +47,11 @@ class StreamOpener:
     )
     """The first position without a draw in a pass of the run, for each mixture by its path."""
 
-    def open(self, step: OpenableStep, laps: PassCounts) -> Stream:
-        """Return the stream of a step, `laps` of whose passes follow one another."""
-        return self.opened[1] if self.opened and step is self.opened[0] else step.stream(self, laps)
+    def open(self, step: OpenableStep, passes: PassCounts) -> Stream:
+        """Return the stream of a step, whose passes are counted by `passes`."""
+        return (
+            self.opened[1] if self.opened and step is self.opened[0] else step.stream(self, passes)
+        )
 
     @property
     def own_lane(self) -> LaneContext:
@@ -57,14 +59,14 @@ class StreamOpener:
         assert self.lane is not None, "only lanes have streams that are not indexed"
         return self.lane
 
-    def open_positions(self, step: CompiledStep, laps: PassCounts) -> Stream:
+    def open_positions(self, step: CompiledStep, passes: PassCounts) -> Stream:
         """Return the stream of an indexed step: this rank's or lane's share of its positions."""
         lanes = 1 if self.lane is None else self.lane.lanes
         if self.lane is None:
             feed = PositionFeed(step, self.spread)
         else:
             feed = LanePositionFeed(
-                step, LaneAssignment(self.lane.lane, lanes, step.mixed, laps.run)
+                step, LaneAssignment(self.lane.lane, lanes, step.mixed, passes.run)
             )
         work = ExecutionLoop(feed, step, [], self.execution)
         if (path := step.mixture) is not None:
@@ -79,13 +81,13 @@ class StreamOpener:
             self.drawn[path] = drawn
         return work
 
-    def open_shared(self, step: object, opened: Callable[[], Stream], laps: PassCounts) -> Stream:
+    def open_shared(self, step: object, opened: Callable[[], Stream], passes: PassCounts) -> Stream:
         """Return this lane's share of a stream that all lanes of the rank read together."""
         lane, lanes, mine, readers, _ = self.own_lane
         if lanes == 1:
             return opened()
         if id(step) not in readers:
-            readers[id(step)] = SharedReader(opened(), mine, laps)
+            readers[id(step)] = SharedReader(opened(), mine, passes)
         return SharedReaderLane(readers[id(step)], lane, lanes)
 
     def first_undrawn(self, path: Path, epoch: int) -> int:

@@ -77,10 +77,10 @@ class RuleSchedule(OverInputs):
 class InverseSchedule(RuleSchedule):
     """A mixing rule of the user's that can be asked backwards."""
 
-    def places(self, source: Ints, k: Ints, /) -> Ints:
+    def positions_of(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         assert isinstance(self.mixing, Invertible)
-        return self.mixing.places(source, k)
+        return self.mixing.positions_of(source, k)
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,6 @@ class ByRule(Draws):
         return self.rule.at(places)[0].tolist() if len(places) else []
 
     def ended(
-        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+        self, source: int, position: int, drawn: Sequence[int], empty: bool, /
     ) -> tuple[Draws, Outcome]:
         return self, "end"

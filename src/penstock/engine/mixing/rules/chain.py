@@ -56,7 +56,7 @@ class ChainSchedule(OverInputs):
         most = [MAX_POSITION if size is None else size for size in self.sizes]
         return np.clip(position - self._starts, 0, most)
 
-    def places(self, source: Ints, k: Ints, /) -> Ints:
+    def positions_of(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         sizes = np.asarray(
             [MAX_POSITION if size is None else size for size in self.sizes], np.int64
@@ -79,7 +79,7 @@ class OneByOne(Draws):
         return [self.at] * n if self.at < self.n else []
 
     def ended(
-        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+        self, source: int, position: int, drawn: Sequence[int], empty: bool, /
     ) -> tuple[Draws, Outcome]:
         return OneByOne(self.n, source + 1), "redraw"
 

@@ -64,7 +64,7 @@ class InCycle(Draws):
         )
 
     def ended(
-        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+        self, source: int, position: int, drawn: Sequence[int], empty: bool, /
     ) -> tuple[Draws, Outcome]:
         place = self.ring.index(source)
         rest = (*self.ring[place + 1 :], *self.ring[:place])

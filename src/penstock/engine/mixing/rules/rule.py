@@ -48,7 +48,7 @@ class Invertible(Protocol):
     (or -1)."""
 
     def counts(self, position: int, /) -> Ints: ...
-    def places(self, source: Ints, k: Ints, /) -> Ints: ...
+    def positions_of(self, source: Ints, k: Ints, /) -> Ints: ...
 
 
 class DrawChange(ABC):
@@ -89,8 +89,8 @@ class Draws:
     """A rule at run time. Immutable, so that trails can keep it.
 
     `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told
-    of an input's end right after its last sample instead of at the first draw that fails. `laps` is
-    how many passes of an input one pass takes at most. What goes `barren`, pass after pass without
+    of an input's end right after its last sample instead of at the first draw that fails. `per_pass` is
+    how many passes of an input one pass takes at most. What is `empty`, pass after pass without
     a sample, is not begun again. A rule without anything to remember saves nothing.
     """
 
@@ -99,14 +99,14 @@ class Draws:
         return False
 
     @property
-    def laps(self) -> int:
+    def per_pass(self) -> int:
         return 1
 
     def choose(self, position: int, n: int, /) -> list[int]:
         raise NotImplementedError
 
     def ended(
-        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+        self, source: int, position: int, drawn: Sequence[int], empty: bool, /
     ) -> tuple[Draws, Outcome]:
         raise NotImplementedError
 

@@ -48,7 +48,7 @@ class TurnsSchedule(OverInputs):
         """Draws of each input before a position."""
         return (position - np.arange(len(self.sizes)) + len(self.sizes) - 1) // len(self.sizes)
 
-    def places(self, source: Ints, k: Ints, /) -> Ints:
+    def positions_of(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         found = k * len(self.sizes) + source
         return found if self.size is None else np.where(found < self.size, found, -1)
@@ -64,6 +64,6 @@ class InTurn(Draws):
         return [p % self.n for p in range(position, position + n)]
 
     def ended(
-        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+        self, source: int, position: int, drawn: Sequence[int], empty: bool, /
     ) -> tuple[Draws, Outcome]:
         return self, "end"

@@ -212,14 +212,14 @@ class MixtureByPass:
 
 @dataclass(frozen=True)
 class FormerMixture:
-    """A mixture that another one replaced at position `at` of pass `lap`, and its events.
+    """A mixture that another one replaced at position `at` of pass `epoch`, and its events.
 
     `rows` has the sources below it that had another number of rows then.
     """
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
-    lap: int
+    epoch: int
     at: int
     rows: tuple[tuple[str, int], ...] = ()
 
@@ -251,7 +251,7 @@ class ByWeight(Draws):
         return self.stop != "first_exhausted"
 
     @property
-    def laps(self) -> int:
+    def per_pass(self) -> int:
         if self.stop in ("first_exhausted", "all_exhausted"):
             return 1
         return max(MANY if cap is None else cap for cap in self.caps)
@@ -262,13 +262,13 @@ class ByWeight(Draws):
         return [] if self.over else self.mixture.at(places)[0].tolist()
 
     def ended(
-        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+        self, source: int, position: int, drawn: Sequence[int], empty: bool, /
     ) -> tuple[Draws, Outcome]:
         passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
         cap = self.caps[source]
         if self.stop == "first_exhausted":
             return replace(self, passes=passes), "end"
-        if barren or self.stop == "all_exhausted" or passes[source] == cap:
+        if empty or self.stop == "all_exhausted" or passes[source] == cap:
             return self._dropped(source, position, passes, drawn)
         if self.stop == "all_exhausted_oversample":
             seen = all(done > 0 for i, done in enumerate(passes) if self.mixture.opened[i])
